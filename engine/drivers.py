@@ -1,0 +1,175 @@
+"""Drivers: the small loops that connect a `workflow.scheduler.Scheduler` to whoever answers its requests.
+
+`drive` serves a run on an event loop, thousands at once; `drive_sync` serves one over any pair of send and receive
+functions (the jail uses it). `run_workflow` and `connect` are for workflows of the host's own, trusted process. For
+programs that are not trusted there is the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from engine.protocol import Engine
+from engine.session import Run, Session, Sink
+from workflow import bridge
+from workflow.completion import Sampling
+from workflow.failures import Failure, LimitExceeded, MetaAgentError, ProgramFailed
+from workflow.limits import Limits
+from workflow.messages import Context, Message
+from workflow.nodes import WorkflowNode
+from workflow.requests import Delivery, NodeCall, Request, Steps, ToolResult
+from workflow.scheduler import Issued, Scheduler
+
+
+def root_steps(request: Request) -> Steps:
+    """A run that makes one request and returns its reply."""
+    return (yield request)
+
+
+async def drive(scheduler: Scheduler, session: Session) -> Any:
+    """Advance a run to its end, all its open requests at once. Returns its result or raises what it raised.
+
+    A limit or an engine failure ends the run at once: open requests are cancelled and nodes unwound.
+    """
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    tasks: set[asyncio.Task[None]] = set()
+
+    def pump() -> None:
+        for issued in scheduler.take():
+            if isinstance(issued.request, (Delivery, ToolResult)):
+                session.report(issued.path, issued.request)
+            else:
+                session.admit(issued.path, issued.request)
+                task = loop.create_task(serve(issued))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        if scheduler.done and not over.done():
+            over.set_result(None)
+
+    async def serve(issued: Issued) -> None:
+        try:
+            reply = await session.serve(issued.key, issued.path, issued.request)
+            if not over.done():
+                scheduler.reply(issued.key, reply)
+                pump()
+        except Exception as error:
+            if not over.done():
+                over.set_exception(error)
+
+    try:
+        pump()
+        await over
+    finally:
+        for task in tasks:
+            task.cancel()
+        scheduler.close()
+    return scheduler.result()
+
+
+def drive_sync(scheduler: Scheduler, send: Callable[[Issued], None], receive: Callable[[], tuple[str, Any]]) -> Any:
+    """Advance a run over a channel: `send` every new request, then wait for any reply with `receive`.
+
+    All open requests are out before the first wait, so whoever answers can answer them side by side. `receive`
+    returns (key, reply) and bounds its own wait.
+    """
+    while True:
+        for issued in scheduler.take():
+            send(issued)
+        if scheduler.done:
+            return scheduler.result()
+        key, reply = receive()
+        scheduler.reply(key, reply)
+
+
+async def run_workflow(
+    node: WorkflowNode,
+    question: str,
+    engine: Engine,
+    *,
+    limits: Limits | None = None,
+    sampling: Sampling | None = None,
+    seed: int = 0,
+    sink: Sink | None = None,
+) -> Run:
+    """Run a trusted workflow in this process. Never raises for what the run did: see `Run.failure`."""
+    session = Session(engine, question=question, limits=limits, sampling=sampling, seed=seed, sink=sink)
+    answer: str | None = None
+    failure: Failure | None = None
+    try:
+        scheduler = Scheduler(root_steps(NodeCall(node, Context.for_question(question))))
+        async with asyncio.timeout(session.limits.wall_s):
+            message: Message = await drive(scheduler, session)
+        answer = message.content
+    except TimeoutError:
+        failure = LimitExceeded("wall_s", session.limits.wall_s, session.elapsed).record()
+    except MetaAgentError as error:
+        failure = error.record()
+    except Exception as error:
+        failure = ProgramFailed(type(error).__name__, str(error)).record()
+    return session.finish(answer, failure)
+
+
+class _Connection:
+    """An engine on an event loop of its own thread, so that plain code (and notebooks) can block on it."""
+
+    def __init__(self, engine: Engine, limits: Limits, sampling: Sampling, sink: Sink | None) -> None:
+        self.engine = engine
+        self._limits, self._sampling, self._sink = limits, sampling, sink
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="metaagent-engine", daemon=True).start()
+
+    def __call__(self, request: Request) -> Any:
+        return asyncio.run_coroutine_threadsafe(self._perform(request), self._loop).result()
+
+    async def _perform(self, request: Request) -> Any:
+        question = request.context.question if isinstance(request, NodeCall) else ""
+        session = Session(self.engine, question=question, limits=self._limits, sampling=self._sampling, sink=self._sink)
+        try:
+            async with asyncio.timeout(self._limits.wall_s):
+                result = await drive(Scheduler(root_steps(request)), session)
+        except TimeoutError:
+            error = LimitExceeded("wall_s", self._limits.wall_s, session.elapsed)
+            session.finish(failure=error.record())
+            raise error from None
+        except MetaAgentError as error:
+            session.finish(failure=error.record())
+            raise
+        session.finish(result.content if isinstance(result, Message) else None)
+        return result
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.engine.close(), self._loop).result(timeout=30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+_connection: _Connection | None = None
+
+
+def connect(
+    engine: Engine,
+    *,
+    limits: Limits | None = None,
+    sampling: Sampling | None = None,
+    sink: Sink | None = None,
+) -> None:
+    """Let workflows of this process run on `engine`: afterwards `workflow.run(question)` works in plain Python.
+
+    Connecting again replaces the engine. The code that runs is trusted: nothing is jailed.
+    """
+    global _connection
+    disconnect()
+    _connection = _Connection(engine, limits or Limits(), sampling or Sampling(), sink)
+    bridge.connect(_connection)
+
+
+def disconnect() -> None:
+    """Undo `connect` and close the engine. Harmless when nothing is connected."""
+    global _connection
+    if _connection is not None:
+        bridge.connect(None)
+        _connection.close()
+        _connection = None

@@ -1,0 +1,122 @@
+"""Sampling from a causal language model, several requests side by side: a plain loop over its key-value cache.
+
+Every row has its own sampling parameters and its own random numbers, so what a row draws does not depend on its
+neighbours (up to the rounding of the matrix products, which depends on the batch's shape). Knows nothing of
+text, chat or threads; imports torch, and so is itself imported only when a model is at hand.
+"""
+
+# torch and transformers come with the extra `local`; the type check also has to pass without it.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import importlib
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from workflow.completion import FinishReason, Sampling
+
+
+@dataclass(slots=True)
+class Row:
+    """One request of a wave: what to continue and, as it grows, the continuation."""
+
+    prompt: list[int]
+    sampling: Sampling
+    max_tokens: int
+    """At most `sampling.max_tokens`; less where the model's context ends before."""
+    is_stopped: Callable[[list[int]], bool]
+    """Whether the tokens so far end the completion (stop strings)."""
+    is_abandoned: Callable[[], bool]
+    """Whether nobody waits for this row any more."""
+    tokens: list[int] = field(default_factory=list)
+    """Includes the end token, if one was drawn."""
+    logprobs: list[float] = field(default_factory=list)
+    finish: FinishReason | None = None
+
+    def add(self, token: int, logprob: float, ends: frozenset[int]) -> None:
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        if token in ends or self.is_stopped(self.tokens):
+            self.finish = "stop"
+        elif len(self.tokens) >= self.max_tokens:
+            self.finish = "length"
+        elif self.is_abandoned():
+            self.finish = "abort"
+
+
+@torch.inference_mode()
+def generate(model: Any, rows: Sequence[Row], ends: frozenset[int]) -> None:
+    """Continue all rows until each has finished. Raises FloatingPointError where the model gives NaN."""
+    cache = importlib.import_module("transformers").DynamicCache(config=model.config)
+    samplings = [row.sampling for row in rows]
+    dice = [random.Random(row.sampling.seed) for row in rows]
+    width = max(len(row.prompt) for row in rows)
+    # Left padding: all rows end in the same column. What the pad token is does not matter, being masked.
+    padded = [[0] * (width - len(row.prompt)) + row.prompt for row in rows]
+    seen = [[0] * (width - len(row.prompt)) + [1] * len(row.prompt) for row in rows]
+    ids = torch.tensor(padded, device=model.device)
+    mask = torch.tensor(seen, device=model.device)
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    while True:
+        output = model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        points = [0.0 if row.finish else die.random() for row, die in zip(rows, dice, strict=True)]
+        drawn, logprobs = draw(output.logits[:, -1].float(), samplings, points)
+        for row, token, logprob in zip(rows, drawn.tolist(), logprobs.tolist(), strict=True):
+            if row.finish is None:
+                if not math.isfinite(logprob):
+                    raise FloatingPointError("the model gave logits that are not finite")
+                row.add(token, logprob, ends)
+        if all(row.finish for row in rows):
+            return
+        ids = drawn[:, None]
+        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=-1)
+        positions = positions[:, -1:] + 1
+
+
+def draw(
+    logits: torch.Tensor, samplings: Sequence[Sampling], points: Sequence[float]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One token per row and its log-probability under the distribution that it was drawn from.
+
+    `logits` is float32 [rows, vocabulary]. `points` in [0, 1) pick the token by inverting the row's cumulative
+    distribution over the vocabulary in its own order. Temperature first, then top-k, then top-p over what is left
+    (the smallest set of tokens whose probability reaches `top_p`). Temperature 0 takes the likeliest token and
+    gives the log-probability that the model itself (temperature 1) puts on it.
+    """
+
+    def column(values: list[float]) -> torch.Tensor:
+        return torch.tensor(values, device=logits.device)[:, None]
+
+    greedy = column([float(s.temperature == 0) for s in samplings]) > 0
+    temperature = column([s.temperature or 1.0 for s in samplings])
+    scaled = (logits - logits.amax(-1, keepdim=True)) / temperature
+    if any(s.temperature > 0 and (s.top_k or s.top_p < 1) for s in samplings):
+        # Rows that ask for no filter get one that keeps all, whatever rounding does.
+        top_k = column([s.top_k if s.temperature and s.top_k else math.inf for s in samplings])
+        top_p = column([s.top_p if s.temperature and s.top_p < 1 else math.inf for s in samplings])
+        falling, order = scaled.sort(dim=-1, descending=True, stable=True)
+        rank = torch.arange(logits.shape[-1], device=logits.device)
+        falling = falling.masked_fill(rank >= top_k, -math.inf)
+        probability = falling.softmax(-1)
+        better = probability.cumsum(-1) - probability
+        falling = falling.masked_fill((better >= top_p) & (rank > 0), -math.inf)
+        scaled = torch.empty_like(scaled).scatter_(-1, order, falling)
+    logprobs = scaled.log_softmax(-1)
+    cumulative = logprobs.double().exp().cumsum(-1)
+    target = column(list(points)).double() * cumulative[:, -1:]
+    sampled = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
+    chosen = torch.where(greedy, logits.argmax(-1, keepdim=True), sampled)
+    return chosen[:, 0], logprobs.gather(-1, chosen)[:, 0]

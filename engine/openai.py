@@ -1,0 +1,212 @@
+"""Completions from any endpoint that speaks OpenAI's HTTP interface, through the `openai` library.
+
+It holds a concurrency cap and bounded retries, counts tokens and cost, and checks every reply before believing
+it. Tools and tool results travel as text (see `engine.prompt`); native tool calls are turned into that text. It
+does not stream, cache or tokenize.
+
+The retry loop is our own: the library's retries do not cover replies with status 200 that carry an error or no
+choice (gateways report overload that way), and its timeout bounds the silence between two bytes, not an attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.openai_reply import Fault, read_reply, status_fault
+from engine.prompt import plain_messages
+from workflow.completion import Completion, CompletionRequest, Sampling
+from workflow.failures import EngineFailed
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 8.0
+
+
+class OpenAIEngine:
+    """An OpenAI-compatible endpoint: OpenAI itself, vLLM, SGLang, llama.cpp, Ollama and many gateways.
+
+    `timeout_s` bounds each attempt. `prices` are US dollars per million (prompt, completion) tokens. `extra_body`
+    is merged into every request: `{"return_token_ids": True}` makes a vLLM server send token ids, and
+    `{"chat_template_kwargs": {"enable_thinking": False}}` turns off thinking there. Token-id prompts go to the
+    `completions` endpoint, which vLLM serves; `tools` then have to be in the prompt already.
+
+    Servers report log-probabilities of the model's own distribution, unless started otherwise (for vLLM,
+    `--logprobs-mode processed_logprobs`, which `processed_logprobs=True` states here). Asking for
+    log-probabilities under a temperature, top_p or top_k that changes the distribution is refused otherwise.
+
+    Raises `EngineFailed` for a missing key or a bad URL; `complete` does after `max_attempts`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout_s: float = 600.0,
+        max_attempts: int = 5,
+        concurrency: int = 64,
+        prices: tuple[float, float] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        processed_logprobs: bool = False,
+    ) -> None:
+        base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
+        self.name = f"openai:{model}@{base_url}" if base_url else f"openai:{model}"
+        self.model = model
+        self.base_url = base_url
+        self.timeout_s = timeout_s
+        self.max_attempts = max_attempts
+        self.concurrency = concurrency
+        self.prices = prices
+        self.extra_body = dict(extra_body or {})
+        self.processed_logprobs = processed_logprobs
+        if max_attempts < 1 or concurrency < 1 or timeout_s <= 0:
+            raise ValueError(
+                "max_attempts and concurrency must be at least 1 and timeout_s above 0, got "
+                f"max_attempts={max_attempts}, concurrency={concurrency}, timeout_s={timeout_s:g}"
+            )
+        if base_url and not base_url.startswith(("http://", "https://")):
+            raise EngineFailed(
+                self.name, f"base URL {base_url!r} has no scheme. Fix: write http://{base_url}", attempts=0
+            )
+        key = (api_key or os.environ.get("OPENAI_API_KEY") or "").strip()
+        if not key and not base_url:
+            raise EngineFailed(
+                self.name,
+                "no API key. Fix: set OPENAI_API_KEY (or api_key=), or name a server of your own: "
+                f"openai:{model}@http://localhost:8000/v1",
+                attempts=0,
+            )
+        self._key = key or "none"  # the library insists on one; servers of one's own mostly do not
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: AsyncOpenAI | None = None
+        self._slots = asyncio.Semaphore(concurrency)
+        self._closed = False
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        self._check_logprobs(request.sampling)
+        client = self._connect()
+        async with self._slots:
+            for attempt in range(1, self.max_attempts + 1):
+                try:
+                    completion = read_reply(await self._attempt(client, request), request)
+                    return self._with_cost(completion)
+                except Fault as fault:
+                    wait_s = self._delay(fault, attempt)
+                    if wait_s is None:
+                        raise EngineFailed(self.name, str(fault), attempt, fault.status) from fault
+                await asyncio.sleep(wait_s)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def close(self) -> None:
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await client.close()
+
+    def _check_logprobs(self, sampling: Sampling) -> None:
+        own = sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0
+        if sampling.logprobs and not own and not self.processed_logprobs:
+            raise EngineFailed(
+                self.name,
+                "log-probabilities were asked for under a changed distribution "
+                f"(temperature={sampling.temperature:g}, top_p={sampling.top_p:g}, top_k={sampling.top_k}), but "
+                "servers report the model's own. Fix: sample with temperature=1, top_p=1, top_k=0, or start the "
+                "server so that it reports processed log-probabilities and say processed_logprobs=True",
+                attempts=0,
+            )
+
+    def _connect(self) -> AsyncOpenAI:
+        """The client of the running event loop: its connections cannot outlive the loop that opened them."""
+        if self._closed:
+            raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", attempts=0)
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            from openai import AsyncOpenAI
+
+            self._loop = loop
+            self._slots = asyncio.Semaphore(self.concurrency)
+            self._client = AsyncOpenAI(api_key=self._key, base_url=self.base_url, timeout=self.timeout_s, max_retries=0)
+        return self._client
+
+    def _delay(self, fault: Fault, attempt: int) -> float | None:
+        """Seconds to wait before the next attempt, None if there is none; jittered so that callers spread out."""
+        if not fault.retry or attempt == self.max_attempts:
+            return None
+        if fault.retry_after_s is not None:
+            return fault.retry_after_s * random.uniform(1.0, 1.1)
+        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+
+    async def _attempt(self, client: AsyncOpenAI, request: CompletionRequest) -> str:
+        """Body of one reply with a good status. Raises `Fault` for everything else."""
+        import openai
+
+        server = self.base_url or "api.openai.com"
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                if request.messages is not None:
+                    raw = await client.chat.completions.with_raw_response.create(**self._chat_body(request))
+                else:
+                    raw = await client.completions.with_raw_response.create(**self._ids_body(request))
+                return raw.http_response.text
+        except (TimeoutError, openai.APITimeoutError) as error:
+            raise Fault(
+                f"no reply from {server} within timeout_s={self.timeout_s:g}",
+                "raise `timeout_s`, lower `max_tokens` or `concurrency`, or see whether the server is stuck",
+            ) from error
+        except openai.APIConnectionError as error:
+            cause = f"{type(error.__cause__).__name__}: {error.__cause__}" if error.__cause__ else str(error)
+            raise Fault(
+                f"connection to {server} failed or broke off ({cause})",
+                "see whether the server runs and the URL is right",
+            ) from error
+        except openai.APIStatusError as error:
+            raise status_fault(error.status_code, error.code, error.response.text, error.response.headers) from error
+        except openai.OpenAIError as error:
+            raise Fault(str(error), "see the message", retry=False) from error
+
+    def _chat_body(self, request: CompletionRequest) -> dict[str, Any]:
+        sampling = request.sampling
+        # OpenAI's newer models refuse `max_tokens`; many other servers know only that.
+        is_openai = self.base_url is None or "//api.openai.com" in self.base_url
+        limit = "max_completion_tokens" if is_openai else "max_tokens"
+        body: dict[str, Any] = {
+            "messages": plain_messages(request.messages or [], request.tools),
+            limit: sampling.max_tokens,
+        }
+        if sampling.logprobs:
+            body["logprobs"] = True
+        return body | self._common_body(sampling)
+
+    def _ids_body(self, request: CompletionRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {"prompt": request.token_ids, "max_tokens": request.sampling.max_tokens}
+        if request.sampling.logprobs:
+            body["logprobs"] = 1
+        return body | self._common_body(request.sampling)
+
+    def _common_body(self, sampling: Sampling) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "temperature": sampling.temperature}
+        if sampling.top_p < 1:
+            body["top_p"] = sampling.top_p
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        if sampling.seed is not None:
+            body["seed"] = sampling.seed
+        extra = dict(self.extra_body)
+        if sampling.top_k:
+            extra["top_k"] = sampling.top_k
+        return body | {"extra_body": extra}
+
+    def _with_cost(self, completion: Completion) -> Completion:
+        usage = completion.usage
+        if self.prices is not None:
+            per_prompt, per_completion = self.prices
+            cost = (usage.prompt_tokens * per_prompt + usage.completion_tokens * per_completion) / 1e6
+            usage = usage.model_copy(update={"cost_usd": cost})
+        return completion.model_copy(update={"usage": usage, "model": completion.model or self.model})

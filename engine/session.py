@@ -1,0 +1,279 @@
+"""Serves the requests of one run: asks the engine, counts against the limits, writes the Trace.
+
+One `Session` per run, whatever drives the run. It believes nothing that a program says about itself: counts and
+provenance come from what passed through here. It neither advances nodes (`workflow.scheduler`) nor keeps a clock for
+the wall limit (the driver does).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+import zlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from engine.protocol import Engine
+from workflow.completion import Completion, CompletionRequest, Sampling, Usage
+from workflow.failures import Failure, LimitExceeded, LimitKind, MetaAgentError, ProgramFailed
+from workflow.limits import Limits
+from workflow.requests import (
+    AgentCall,
+    AgentReply,
+    CodeReply,
+    CodeRun,
+    Delivery,
+    Leaf,
+    Report,
+    ToolCall,
+    ToolReply,
+    ToolResult,
+)
+from workflow.text import last_boxed, solution_block, vote_key
+from workflow.trace import (
+    AgentTurn,
+    Answered,
+    CodeRan,
+    Delivered,
+    Event,
+    LimitHit,
+    Printed,
+    RunEnded,
+    RunStarted,
+    ToolCalled,
+    ToolReturned,
+    Trace,
+)
+
+Sink = Callable[[Event], None]
+CodeRunner = Callable[[CodeRun], Awaitable[CodeReply]]
+
+
+class Run(BaseModel):
+    """How one run ended. A bad run is data: `failure` says what happened and the trace is kept."""
+
+    answer: str | None = None
+    answer_from: str | None = None
+    """Agent in whose reply the answer was found; None marks an answer that no agent produced."""
+    failure: Failure | None = None
+    output: str = ""
+    """What the program printed."""
+    trace: Trace
+    usage: Usage = Usage()
+    duration_s: float = 0.0
+    jail: str = ""
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    path: str
+    call: AgentCall
+    sampling: Sampling
+    started: float
+
+
+def call_seed(seed: int, key: str) -> int:
+    """Seed of one agent call: depends on the run's seed and the call's key, not on the order of arrival."""
+    return zlib.crc32(f"{seed}/{key}".encode()) & 0x7FFFFFFF
+
+
+class Session:
+    """The host's side of one run. `sink` gets every event as it happens; a killed run keeps what was recorded."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        question: str = "",
+        program: str = "",
+        limits: Limits | None = None,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        sink: Sink | None = None,
+        code_runner: CodeRunner | None = None,
+        jail: str = "",
+    ) -> None:
+        self.engine = engine
+        self.limits = limits or Limits()
+        self.sampling = sampling or Sampling()
+        self.seed = seed
+        self.jail = jail
+        self.events: list[Event] = []
+        self._sink = sink
+        self._code_runner = code_runner
+        self._start = time.monotonic()
+        self._used: dict[LimitKind, int] = {"agent_calls": 0, "tokens": 0, "tool_calls": 0, "output_bytes": 0}
+        self._usage = Usage()
+        self._output: list[str] = []
+        self._replies: list[tuple[str, str]] = []
+        self._calling: dict[str, _OpenCall] = {}
+        self._run: Run | None = None
+        self._record(
+            RunStarted(
+                run_id=uuid.uuid4().hex[:16],
+                question=question,
+                program=program,
+                engine=engine.name,
+                seed=seed,
+                limits=self.limits.model_dump(),
+                jail=jail,
+            )
+        )
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run started."""
+        return time.monotonic() - self._start
+
+    def _record(self, event: Event) -> None:
+        event.t = round(self.elapsed, 6)
+        self.events.append(event)
+        if self._sink is not None:
+            self._sink(event)
+
+    def _spend(self, kind: LimitKind, amount: int) -> None:
+        """Count against a limit; raises `LimitExceeded` once it is passed."""
+        self._used[kind] += amount
+        limit = getattr(self.limits, kind)
+        if self._used[kind] > limit:
+            raise LimitExceeded(kind, limit, self._used[kind])
+
+    def admit(self, path: str, request: Leaf) -> None:
+        """Count a request before it is served; raises `LimitExceeded`, which ends the run."""
+        if isinstance(request, AgentCall):
+            self._spend("agent_calls", 1)
+        else:
+            if isinstance(request, ToolCall):
+                self._record(ToolCalled(path=path, agent=request.agent, name=request.name, arguments=request.arguments))
+            self._spend("tool_calls", 1)
+
+    async def serve(self, key: str, path: str, request: Leaf) -> Any:
+        """Answer one admitted request. Raises `LimitExceeded` or `EngineFailed`, which end the run."""
+        if isinstance(request, AgentCall):
+            return await self._agent_call(key, path, request)
+        if isinstance(request, ToolCall):
+            return ToolReply()
+        if isinstance(request, CodeRun):
+            return await self._code_run(path, request)
+        raise TypeError(f"{type(request).__name__} is a report, not a request")
+
+    async def _agent_call(self, key: str, path: str, call: AgentCall) -> AgentReply:
+        sampling = self.sampling
+        if sampling.seed is None:
+            sampling = sampling.model_copy(update={"seed": call_seed(self.seed, key)})
+        request = CompletionRequest(
+            messages=call.messages, tools=call.tools, sampling=sampling, agent=call.agent, key=key
+        )
+        self._calling[key] = _OpenCall(path, call, sampling, time.monotonic())
+        try:
+            completion = await self.engine.complete(request)
+        except MetaAgentError as failed:
+            self._close_call(key, None, str(failed))
+            raise
+        except BaseException as failed:
+            self._close_call(key, None, type(failed).__name__)
+            raise
+        self._close_call(key, completion, None)
+        self._usage += completion.usage
+        self._replies.append((call.agent, completion.text))
+        self._spend("tokens", completion.usage.total_tokens)
+        return AgentReply(completion.text, completion.finish_reason)
+
+    def _close_call(self, key: str, completion: Completion | None, error: str | None) -> None:
+        """Record a call that is over. A call cancelled after the run has finished is on record already."""
+        opened = self._calling.pop(key, None)
+        if opened is None:
+            return
+        # Built without validation: everything in it has been validated on its way here.
+        self._record(
+            AgentTurn.model_construct(
+                key=key,
+                path=opened.path,
+                agent=opened.call.agent,
+                turn=opened.call.turn,
+                messages=opened.call.messages,
+                tools=opened.call.tools,
+                sampling=opened.sampling,
+                completion=completion,
+                error=error,
+                duration_s=round(time.monotonic() - opened.started, 6),
+            )
+        )
+
+    async def _code_run(self, path: str, request: CodeRun) -> CodeReply:
+        if self._code_runner is None:
+            raise ProgramFailed("PermissionError", "this run has no code runner")
+        started = time.monotonic()
+        reply = await self._code_runner(request)
+        self._record(
+            CodeRan(
+                path=path,
+                code=request.code,
+                stdin=request.stdin,
+                exit_status=reply.exit_status,
+                stdout=reply.stdout,
+                stderr=reply.stderr,
+                limit=reply.limit,
+                duration_s=round(time.monotonic() - started, 6),
+            )
+        )
+        return reply
+
+    def report(self, path: str, report: Report) -> None:
+        """Record what the program says it did; it changes no count."""
+        if isinstance(report, Delivery):
+            self._record(Delivered(path=path, agent=report.agent, text=report.text, source=report.source))
+        elif isinstance(report, ToolResult):
+            self._record(
+                ToolReturned(
+                    path=path, agent=report.agent, name=report.name, content=report.content, is_error=report.is_error
+                )
+            )
+
+    def printed(self, text: str) -> None:
+        self._record(Printed(text=text))
+        self._output.append(text)
+        self._spend("output_bytes", len(text.encode(errors="replace")))
+
+    def finish(self, answer: str | None = None, failure: Failure | None = None) -> Run:
+        """Close the run: record answer or failure, and calls that were still under way. Idempotent."""
+        if self._run is not None:
+            return self._run
+        for key in list(self._calling):
+            self._close_call(key, None, "the run ended first")
+        source = None
+        if failure is not None and failure.kind == "limit_exceeded":
+            fields = failure.fields
+            self._record(LimitHit(limit_kind=fields["limit_kind"], limit=fields["limit"], used=fields["used"]))
+        if answer is not None:
+            source = self._origin(answer)
+            self._record(Answered(text=answer, from_agent=source))
+        self._record(RunEnded(failure=failure, usage=self._usage))
+        self._run = Run(
+            answer=answer,
+            answer_from=source,
+            failure=failure,
+            output="".join(self._output),
+            trace=Trace.model_construct(events=self.events),
+            usage=self._usage,
+            duration_s=self.elapsed,
+            jail=self.jail,
+        )
+        return self._run
+
+    def _origin(self, answer: str) -> str | None:
+        """The agent in whose reply this answer stands: its whole text, its box or its solution."""
+        text = answer.strip()
+        box, block = last_boxed(answer), solution_block(answer)
+        for agent, reply in reversed(self._replies):
+            if text and text in reply:
+                return agent
+            said = last_boxed(reply)
+            if box is not None and said is not None and vote_key(said) == vote_key(box):
+                return agent
+            if block is not None and block == solution_block(reply):
+                return agent
+        return None

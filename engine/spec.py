@@ -1,0 +1,43 @@
+"""Engines by name, as people write them on a command line: `openai:MODEL@URL`, `transformers:PATH`, `replay:FILE`.
+
+Only the form is checked here; what an engine itself refuses, it refuses when it is made.
+"""
+
+from __future__ import annotations
+
+import re
+
+from engine.openai import OpenAIEngine
+from engine.protocol import Engine
+from engine.replay import ReplayEngine
+from engine.transformers import TransformersEngine
+from workflow.checks import nearest
+
+FORMS = {
+    "openai": "openai:MODEL or openai:MODEL@BASE_URL (such as openai:qwen3-8b@http://localhost:8000/v1)",
+    "transformers": "transformers:FOLDER_OR_HUB_ID",
+    "replay": "replay:FILE",
+}
+
+_OPENAI = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://.+))?")  # a model's own name may hold an @
+_BARE_HOST = re.compile(r"@[\w.-]+:\d")
+
+
+def parse_engine(spec: str) -> Engine:
+    """The engine that `spec` names, with that engine's defaults.
+
+    Raises ValueError for an unknown or incomplete form, `EngineFailed` for what the engine refuses.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind not in FORMS or not rest:
+        guess = kind if kind in FORMS else nearest(kind.lower(), FORMS)
+        forms = FORMS[guess] if guess else "; ".join(FORMS.values())
+        raise ValueError(f"unknown engine {spec!r}. Fix: write {forms}")
+    if kind == "transformers":
+        return TransformersEngine(rest)
+    if kind == "replay":
+        return ReplayEngine(rest)
+    parts = _OPENAI.fullmatch(rest)
+    if parts is None or "://" in parts["model"] or _BARE_HOST.search(parts["model"]):
+        raise ValueError(f"engine {spec!r} needs a model, and a URL with its scheme. Fix: write {FORMS['openai']}")
+    return OpenAIEngine(parts["model"], parts["url"])

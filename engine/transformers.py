@@ -1,0 +1,289 @@
+"""Completions from a model in this process, through `transformers` and torch (the extra `local`).
+
+Requests that wait are run together, `max_batch` at a time, in one worker thread; the event loop stays free. A
+wave runs until its longest completion is done, so this engine is exact and simple rather than fast. It does not
+train, and does not share a model between processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from engine.prompt import plain_messages
+from workflow.completion import ChatMessage, Completion, CompletionRequest, Usage
+from workflow.failures import EngineFailed
+
+if TYPE_CHECKING:
+    from engine.generation import Row
+
+GATHER_S = 0.005
+"""Pause before a wave starts, so that calls made at the same moment share it."""
+
+
+@dataclass(slots=True)
+class _Job:
+    request: CompletionRequest
+    future: Future[Completion]
+
+
+@dataclass(slots=True)
+class _Loaded:
+    model: Any
+    tokenizer: Any
+    ends: frozenset[int]
+    context: int | None
+    """Prompt and completion tokens that fit, None if unlimited."""
+    speaks_tools: bool
+    """Whether the chat template itself deals with tools (`_speaks_tools`)."""
+
+
+class TransformersEngine:
+    """A causal language model from a local folder or the Hugging Face hub; loaded at the first request.
+
+    `dtype` is a torch dtype's name; "auto" takes the checkpoint's. A request's tokens depend on its prompt,
+    sampling and seed, not on what runs beside it; with `seed=None` they differ from call to call. Log-probabilities
+    are those of the distribution actually sampled from (see `engine.generation.draw`). Token ids include the end
+    token; the text stops before the first stop string. Prompts that leave no room for a token fail; completions
+    are cut where the model's context ends.
+
+    `timeout_s` bounds a call, waiting and loading included. Raises `EngineFailed` where the extra is missing.
+    """
+
+    def __init__(
+        self,
+        path_or_id: str,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        dtype: str = "auto",
+        *,
+        max_batch: int = 32,
+        timeout_s: float = 1800.0,
+    ) -> None:
+        self.name = f"transformers:{path_or_id}"
+        self.device = device
+        self.dtype = dtype
+        self.max_batch = max_batch
+        self.timeout_s = timeout_s
+        if max_batch < 1 or timeout_s <= 0:
+            raise ValueError(f"max_batch must be at least 1 and timeout_s above 0, got {max_batch} and {timeout_s:g}")
+        missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise EngineFailed(
+                self.name, f'{" and ".join(missing)} not installed. Fix: pip install "metaagent[local]"', 0
+            )
+        self._path = str(Path(path_or_id).expanduser()) if path_or_id.startswith("~") else path_or_id
+        if self._path.startswith(("/", ".")) and not Path(self._path).is_dir():
+            raise EngineFailed(self.name, f"there is no folder {self._path!r}. Fix: name a folder or a hub id", 0)
+        self._waiting: deque[_Job] = deque()
+        self._running: list[_Job] = []
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="transformers-engine")
+        self._loaded: _Loaded | None = None
+        self._closed = False
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        if self._closed:
+            raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", 0)
+        job = _Job(request, Future())
+        self._waiting.append(job)
+        self._worker.submit(self._run_wave)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await asyncio.wrap_future(job.future)  # cancelling one cancels the other
+        except TimeoutError as error:
+            raise EngineFailed(
+                self.name,
+                f"no completion within timeout_s={self.timeout_s:g}. Fix: raise it, or ask for fewer tokens at once",
+            ) from error
+
+    async def close(self) -> None:
+        """Drop what waits and what runs, end the worker thread, release the model."""
+        self._closed = True
+        gone = EngineFailed(self.name, "the engine was closed before the completion was done. Fix: close it later", 0)
+        for job in [*self._running, *self._take(len(self._waiting))]:
+            _settle(job.future, gone)
+        await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
+        self._loaded = None
+
+    def _take(self, most: int) -> list[_Job]:
+        """The first jobs in line that somebody still waits for."""
+        taken: list[_Job] = []
+        while self._waiting and len(taken) < most:
+            job = self._waiting.popleft()
+            if not job.future.done():
+                taken.append(job)
+        return taken
+
+    def _run_wave(self) -> None:
+        """Serve up to `max_batch` waiting requests. In the worker thread; every error reaches those who wait."""
+        if not self._waiting:
+            return  # an earlier wave served what this one was called for
+        time.sleep(GATHER_S)
+        jobs = self._running = self._take(self.max_batch)
+        try:
+            if self._loaded is None:
+                self._loaded = self._load()
+            rows = [(job, row) for job in jobs if (row := self._row(self._loaded, job))]
+            if rows:
+                generation = importlib.import_module("engine.generation")
+                generation.generate(self._loaded.model, [row for _, row in rows], self._loaded.ends)
+            for job, row in rows:
+                _settle(job.future, self._completion(self._loaded, row))
+        except EngineFailed as error:
+            self._fail(jobs, error)
+        except Exception as error:
+            fix = "lower max_batch" if "OutOfMemory" in type(error).__name__ else "see the error"
+            reason = f"{type(error).__name__} while generating {len(jobs)} completions: {error}. Fix: {fix}"
+            self._fail(jobs, EngineFailed(self.name, reason))
+        finally:
+            self._running = []
+
+    def _fail(self, jobs: Iterable[_Job], error: EngineFailed) -> None:
+        for job in jobs:
+            _settle(job.future, error)
+
+    def _load(self) -> _Loaded:
+        torch: Any = importlib.import_module("torch")
+        transformers: Any = importlib.import_module("transformers")
+        device = self.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self._path)
+            model = transformers.AutoModelForCausalLM.from_pretrained(self._path, dtype=self.dtype)
+            model = model.to(device).eval()
+        except Exception as error:  # whatever is wrong with the files, the network or the device
+            raise EngineFailed(
+                self.name,
+                f"cannot load {self._path!r} on {device}: {type(error).__name__}: {error}. Fix: see that the folder "
+                "or hub id holds a causal language model with its tokenizer, and that it fits the device",
+            ) from error
+        ends = [model.generation_config.eos_token_id, tokenizer.eos_token_id]
+        flat = [token for end in ends for token in (end if isinstance(end, list) else [end])]
+        return _Loaded(
+            model=model,
+            tokenizer=tokenizer,
+            ends=frozenset(token for token in flat if token is not None),
+            context=getattr(model.config.get_text_config(), "max_position_embeddings", None),
+            speaks_tools=_speaks_tools(tokenizer),
+        )
+
+    def _row(self, loaded: _Loaded, job: _Job) -> Row | None:
+        """The job's place in the wave; None (and the job failed) where its prompt cannot be used."""
+        request = job.request
+        try:
+            prompt = _encode(loaded, request)
+        except Exception as error:  # templates raise what they like; the other jobs go on
+            reason = f"agent {request.agent!r}: cannot make a prompt: {type(error).__name__}: {error}"
+            self._fail([job], EngineFailed(self.name, reason))
+            return None
+        generation = importlib.import_module("engine.generation")
+        room = request.sampling.max_tokens
+        if loaded.context is not None:
+            room = min(room, loaded.context - len(prompt))
+        return generation.Row(
+            prompt=prompt,
+            sampling=request.sampling,
+            max_tokens=room,
+            is_stopped=_stop_check(loaded.tokenizer, request.sampling.stop),
+            is_abandoned=job.future.done,
+        )
+
+    def _completion(self, loaded: _Loaded, row: Row) -> Completion:
+        ended = row.tokens[-1] in loaded.ends
+        text = _decode(loaded.tokenizer, row.tokens[:-1] if ended else row.tokens)
+        places = [place for stop in row.sampling.stop if (place := text.find(stop)) >= 0]
+        return Completion(
+            text=text[: min(places)] if places else text,
+            finish_reason=row.finish or "abort",
+            token_ids=row.tokens,
+            logprobs=row.logprobs if row.sampling.logprobs else None,
+            prompt_token_ids=row.prompt,
+            usage=Usage(prompt_tokens=len(row.prompt), completion_tokens=len(row.tokens)),
+            model=self._path,
+        )
+
+
+def _settle(future: Future[Completion], outcome: Completion | EngineFailed) -> None:
+    """Hand over the outcome, unless the caller went away."""
+    with contextlib.suppress(InvalidStateError):
+        if isinstance(outcome, Completion):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
+
+
+def _encode(loaded: _Loaded, request: CompletionRequest) -> list[int]:
+    """Prompt token ids. Raises ValueError for prompts that the model cannot take."""
+    tokenizer = loaded.tokenizer
+    if request.token_ids is not None:
+        prompt = request.token_ids
+        size = loaded.model.get_input_embeddings().num_embeddings
+        strange = [token for token in prompt if not 0 <= token < size]
+        if strange:
+            raise ValueError(f"token id {strange[0]} is not in the model's vocabulary of {size}")
+    else:
+        if not tokenizer.chat_template:
+            raise ValueError("the tokenizer has no chat template. Fix: use a chat model, or ask with token ids")
+        messages, tools = request.messages or [], request.tools
+        if not loaded.speaks_tools:
+            messages, tools = plain_messages(messages, tools), []
+        text = tokenizer.apply_chat_template(
+            messages, tools=tools or None, add_generation_prompt=True, tokenize=False, enable_thinking=False
+        )
+        prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
+    if not prompt:
+        raise ValueError("the prompt is empty")
+    if loaded.context is not None and len(prompt) >= loaded.context:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens and the model's context {loaded.context}. Fix: ask with less text"
+        )
+    return prompt
+
+
+def _speaks_tools(tokenizer: Any) -> bool:
+    """Whether the chat template itself shows schemas and tool turns, and asks for calls in our form.
+
+    Many templates drop both in silence, and some ask for calls in a form of their own.
+    """
+    if not tokenizer.chat_template:
+        return False
+    tool = {"name": "probe-name", "description": "", "parameters": {"type": "object", "properties": {}}}
+    turns = [
+        ChatMessage(role="user", content="question"),
+        ChatMessage(role="assistant", content="call"),
+        ChatMessage(role="tool", content="probe-result"),
+    ]
+    try:
+        text = tokenizer.apply_chat_template(turns, tools=[{"type": "function", "function": tool}], tokenize=False)
+    except Exception:  # a template that raises, whatever it raises, does not speak tools
+        return False
+    return all(part in text for part in ("probe-name", "probe-result", "<tool_call>", '"arguments"'))
+
+
+def _decode(tokenizer: Any, tokens: list[int]) -> str:
+    return tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def _stop_check(tokenizer: Any, stops: tuple[str, ...]) -> Callable[[list[int]], bool]:
+    """Whether tokens, looked at after each new one, contain a stop string."""
+    # A token is at least a byte, so a stop string that has just been completed lies within this many tokens
+    # (a few more, for a character cut in two at the window's edge).
+    window = max((len(stop.encode()) for stop in stops), default=0) + 4
+
+    def is_stopped(tokens: list[int]) -> bool:
+        tail = _decode(tokenizer, tokens[-window:]) if stops else ""
+        if not any(stop in tail for stop in stops):
+            return False
+        text = _decode(tokenizer, tokens)
+        return any(stop in text for stop in stops)
+
+    return is_stopped

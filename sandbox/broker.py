@@ -1,0 +1,214 @@
+"""Serves one jailed program: reads its requests off the channel, answers them, believes nothing.
+
+Every frame is validated, traffic is capped, and the limits are kept by the `Session` on this side. The broker ends
+with an outcome (an answer, a failure, a description); how the jailed process itself ended is the backend's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from engine.session import Session
+from sandbox.frames import FrameError, encode, read_frame
+from workflow.failures import Failure, Finding, LimitExceeded, ProgramFailed, ProgramRejected
+from workflow.graph import GraphNode
+from workflow.requests import (
+    AgentCall,
+    AgentReply,
+    CodeRun,
+    Delivery,
+    ToolCall,
+    ToolReply,
+    ToolResult,
+)
+
+MAX_TRAFFIC_MB = 64
+"""What one program may send over its channel in all, in MiB; prints have the tighter `Limits.output_bytes`."""
+
+
+class _Requested(BaseModel):
+    key: Annotated[str, Field(max_length=4096)] = ""
+    path: Annotated[str, Field(max_length=4096)] = ""
+
+
+class _AgentCall(_Requested):
+    op: Literal["AgentCall"]
+    request: AgentCall
+
+
+class _ToolCall(_Requested):
+    op: Literal["ToolCall"]
+    request: ToolCall
+
+
+class _CodeRun(_Requested):
+    op: Literal["CodeRun"]
+    request: CodeRun
+
+
+class _Delivery(_Requested):
+    op: Literal["Delivery"]
+    request: Delivery
+
+
+class _ToolResult(_Requested):
+    op: Literal["ToolResult"]
+    request: ToolResult
+
+
+class _Print(BaseModel):
+    op: Literal["print"]
+    text: str
+
+
+class _Answer(BaseModel):
+    op: Literal["answer"]
+    text: str
+
+
+class _Failed(BaseModel):
+    op: Literal["failed"]
+    error_type: Annotated[str, Field(max_length=200)]
+    message: str
+    line: int | None = None
+
+
+class _Rejected(BaseModel):
+    op: Literal["rejected"]
+    findings: list[Finding]
+
+
+class _OutOfMemory(BaseModel):
+    op: Literal["out_of_memory"]
+
+
+class Described(BaseModel):
+    op: Literal["described"]
+    graph: GraphNode | None
+    unreachable: list[str]
+
+
+_Request = _AgentCall | _ToolCall | _CodeRun
+_Report = _Delivery | _ToolResult
+_FRAME: TypeAdapter[Any] = TypeAdapter(
+    Annotated[
+        _Request | _Report | _Print | _Answer | _Failed | _Rejected | _OutOfMemory | Described,
+        Field(discriminator="op"),
+    ]
+)
+
+
+class Outcome(BaseModel):
+    """What the program's channel ended with; all None when it just closed."""
+
+    answer: str | None = None
+    failure: Failure | None = None
+    described: Described | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        return self.answer is None and self.failure is None and self.described is None
+
+
+class Broker:
+    def __init__(self, session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._session = session
+        self._reader, self._writer = reader, writer
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._traffic = 0
+        self._stopped: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    async def serve(self, job: dict[str, Any]) -> Outcome:
+        """Hand the job over and serve the program to its end.
+
+        Raises `LimitExceeded`, `EngineFailed` or `SandboxUnavailable`, whichever ends the run.
+        """
+        self._writer.write(encode(job))
+        reading = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait({reading, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return self._stopped.result() if self._stopped.done() else reading.result()
+        finally:
+            reading.cancel()
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(reading, *self._tasks.values(), return_exceptions=True)
+
+    async def _read(self) -> Outcome:
+        while True:
+            try:
+                frame = await read_frame(self._reader)
+                if frame is None:
+                    return Outcome()
+                message = _FRAME.validate_python(frame)
+            except FrameError as error:
+                return _protocol_failure(str(error))
+            except ValidationError as error:
+                first = error.errors()[0]
+                return _protocol_failure(f"{first['msg']} at {'.'.join(map(str, first['loc']))}")
+            self._count(frame)
+            outcome = self._handle(message)
+            if outcome is not None:
+                return outcome
+
+    def _count(self, frame: dict[str, Any]) -> None:
+        self._traffic += _size(frame)
+        if self._traffic > MAX_TRAFFIC_MB << 20:
+            raise LimitExceeded("output_bytes", MAX_TRAFFIC_MB << 20, self._traffic)
+
+    def _handle(self, message: Any) -> Outcome | None:
+        """Act on one frame; an outcome ends the run."""
+        if isinstance(message, _Request):
+            if message.key in self._tasks:
+                return _protocol_failure(f"request key {message.key!r} is in use")
+            self._session.admit(message.path, message.request)
+            self._tasks[message.key] = asyncio.create_task(self._answer(message))
+        elif isinstance(message, _Report):
+            self._session.report(message.path, message.request)
+        elif isinstance(message, _Print):
+            self._session.printed(message.text)
+        elif isinstance(message, _Answer):
+            return Outcome(answer=message.text)
+        elif isinstance(message, _Failed):
+            error = ProgramFailed(message.error_type, message.message, message.line)
+            return Outcome(failure=error.record())
+        elif isinstance(message, _Rejected):
+            return Outcome(failure=ProgramRejected(message.findings).record())
+        elif isinstance(message, _OutOfMemory):
+            limit = self._session.limits.memory_mb
+            return Outcome(failure=LimitExceeded("memory_mb", limit, limit).record())
+        elif isinstance(message, Described):
+            return Outcome(described=message)
+        return None
+
+    async def _answer(self, message: _AgentCall | _ToolCall | _CodeRun) -> None:
+        try:
+            reply = await self._session.serve(message.key, message.path, message.request)
+            kind = "agent" if isinstance(reply, AgentReply) else "tool" if isinstance(reply, ToolReply) else "code"
+            fields = {name: getattr(reply, name) for name in reply.__dataclass_fields__}
+            self._tasks.pop(message.key, None)
+            self._writer.write(encode({"key": message.key, "type": kind, "reply": fields}))
+            await self._writer.drain()
+        except ConnectionError:
+            return  # the program has gone; the reader sees the end of the channel
+        except Exception as error:
+            if not self._stopped.done():
+                self._stopped.set_exception(error)
+
+
+def _size(value: Any) -> int:
+    """Rough size of a parsed frame in bytes: its text, and a word for everything else."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(key) + _size(item) for key, item in value.items())
+    if isinstance(value, list):
+        return sum(map(_size, value)) + 8 * len(value)
+    return 8
+
+
+def _protocol_failure(reason: str) -> Outcome:
+    return Outcome(failure=ProgramFailed("ProtocolError", f"the program broke the channel's protocol: {reason}").record())

@@ -1,0 +1,177 @@
+"""Building one jail around this process: root, limits, privileges, landlock, seccomp, in that order.
+
+Called in a freshly forked child before it does anything for anybody else, and never left again. The zygote
+(`sandbox.zygote`) forks; what then runs inside is in `sandbox.worker` and `sandbox.jailed_code`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import site
+import sys
+import sysconfig
+from dataclasses import dataclass
+from typing import Literal
+
+from sandbox import kernel, seccomp
+
+Kind = Literal["program", "code", "call"]
+Mode = Literal["j", "j0"]
+
+PER_RUN_NAMESPACES = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
+"""Fresh for each run in mode j, which also has a network namespace of its own (see `zygote`)."""
+
+WORK = "/metaagent-work"
+"""Working directory of code inside a mode-j jail."""
+
+FIRST_UID = 0x6D610000
+"""Mode j as root: run n gets host user id FIRST_UID + n % UIDS, so that runs share no user either."""
+UIDS = 4096
+
+FILTERS = {
+    "program": seccomp.assemble(seccomp.PROGRAM, threads=False),
+    "code": seccomp.assemble(seccomp.CODE, threads=True),
+    "call": seccomp.assemble(seccomp.CODE, threads=True),
+}
+
+
+@dataclass(frozen=True)
+class JailLimits:
+    """Limits that the kernel keeps. The wall clock and output are the host's to keep."""
+
+    cpu_s: int
+    memory_mb: int
+    disk_mb: int = 64
+    base_mb: int = 0
+    """Address space of the zygote, which `memory_mb` comes on top of."""
+    files: int = 256
+    threads: int = 64
+
+
+def python_paths() -> list[str]:
+    """Folders and files that Python code needs to read: the standard library, packages, shared libraries."""
+    wanted = [
+        sys.prefix,
+        sys.base_prefix,
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("platlib"),
+        *site.getsitepackages(),
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/local/lib",
+        "/usr/share/zoneinfo",
+        "/etc/ld.so.cache",
+    ]
+    if sys.base_prefix in ("/usr", "/usr/local"):
+        # A distribution's Python: its prefix is half the system; the libraries alone are enough.
+        wanted = [path for path in wanted if path not in ("/usr", "/usr/local")]
+    real = sorted({os.path.realpath(path) for path in wanted if os.path.exists(path)})
+    # A folder below another one needs no entry of its own.
+    return [path for path in real if not any(path.startswith(other + "/") for other in real)]
+
+
+def build_root(root: str, kind: Kind, extra: list[str]) -> None:
+    """Fill the mount point `root` with what a kind of jail may read, and make it all read-only.
+
+    Programs see an empty folder. Code sees Python, its libraries and three harmless devices.
+    """
+    kernel.mount("none", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
+    os.mkdir(root + WORK)
+    if kind != "program":
+        for path in [*python_paths(), *extra]:
+            _bind(path, root + path)
+        _keep_links(root)
+        os.mkdir(root + "/dev")
+        for device in ("null", "zero", "urandom"):
+            _bind(f"/dev/{device}", f"{root}/dev/{device}", nodev=False)
+        if not os.path.lexists(root + "/tmp"):
+            os.symlink(WORK, root + "/tmp")
+    kernel.mount("none", root, None, 32 | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV)  # 32: MS_REMOUNT
+
+
+def _bind(source: str, target: str, *, nodev: bool = True) -> None:
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "x"):
+            pass
+    kernel.mount(source, target, None, kernel.MS_BIND | kernel.MS_REC)
+    kernel.set_read_only(target, nodev=nodev)
+
+
+def _keep_links(root: str) -> None:
+    """Links such as /lib -> usr/lib and a virtual environment's paths must lead to the same places inside."""
+    for path in ("/lib", "/lib64", "/usr/lib64"):
+        if os.path.islink(path) and not os.path.lexists(root + path):
+            os.makedirs(os.path.dirname(root + path), exist_ok=True)
+            os.symlink(os.readlink(path), root + path)
+    for path in (sys.prefix, sys.base_prefix):
+        real = os.path.realpath(path)
+        if real != path and not os.path.lexists(root + path):
+            os.makedirs(os.path.dirname(root + path), exist_ok=True)
+            os.symlink(real, root + path)
+
+
+def shared_files_reachable(extra: list[str]) -> bool:
+    """Whether any user may read what code needs, so that a jail without a root of its own may change its user."""
+    for path in [*python_paths(), *extra]:
+        parts = [path]
+        while parts[-1] != "/":
+            parts.append(os.path.dirname(parts[-1]))
+        if not all(os.stat(part).st_mode & 0o001 for part in parts if os.path.isdir(part)):
+            return False
+    return True
+
+
+def enter(mode: Mode, kind: Kind, limits: JailLimits, uid: int | None, work: str, extra: list[str]) -> None:
+    """Confine this process for good. In mode j its root is already the jail's.
+
+    `uid` is the user id to become, None to stay; `work` is the writable folder. Raises OSError if any wall cannot be
+    put up: the caller must then exit without running anything.
+    """
+    set_limits(limits, own_user=uid is not None)
+    os.chdir(work)
+    readable: list[str] = []
+    writable: list[str] = []
+    if kind != "program":
+        readable = ["/"] if mode == "j" else [*python_paths(), *extra, "/dev/zero", "/dev/urandom"]
+        writable = [work, "/dev/null"]
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    kernel.drop_capabilities()
+    # Changing the user id has cleared the death signal.
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    if kernel.landlock_version():
+        kernel.landlock(readable, writable)
+    elif mode == "j0" and kind != "program":
+        raise OSError(95, "landlock is missing, so code could read the host's files in mode j0")
+    seccomp.install(FILTERS[kind])
+
+
+def set_limits(limits: JailLimits, *, own_user: bool) -> None:
+    values = {
+        resource.RLIMIT_AS: (limits.base_mb + limits.memory_mb) << 20,
+        # Hard and soft alike: a pid namespace's init ignores SIGXCPU, and so may code; nobody ignores SIGKILL.
+        resource.RLIMIT_CPU: limits.cpu_s,
+        resource.RLIMIT_FSIZE: limits.disk_mb << 20,
+        resource.RLIMIT_NOFILE: limits.files,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if own_user:
+        # Counted per user, so only where the run has a user of its own.
+        values[resource.RLIMIT_NPROC] = limits.threads
+    for name, value in values.items():
+        hard = resource.getrlimit(name)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(name, (value, value))

@@ -1,0 +1,134 @@
+"""Linux system calls that Python does not offer, through ctypes: namespaces, mounts, capabilities, landlock.
+
+Thin and literal: every function raises OSError with the call's name, and none of them decides anything. x86_64 only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+# PyDLL keeps the GIL: after a raw clone only the calling thread exists, so the lock must not change hands.
+libc = ctypes.PyDLL(None, use_errno=True)
+
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+_MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_SYS_CLONE, _SYS_PIVOT_ROOT, _SYS_CAPSET, _SYS_MOUNT_SETATTR = 56, 155, 126, 442
+_SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446
+_SIGCHLD = 17
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 28, 38
+_LAST_CAP = 63
+_SECURE_ALL_LOCKED = 0x2F  # NOROOT, NO_SETUID_FIXUP and their locks, KEEP_CAPS locked off
+
+
+def _check(result: int, call: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
+    return result
+
+
+def syscall(call: str, number: int, *args: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+    converted = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
+    return _check(libc.syscall(ctypes.c_long(number), *converted), call)
+
+
+def prctl(option: int, *args: int) -> None:
+    padded = [*args, 0, 0, 0, 0][:4]
+    _check(libc.prctl(ctypes.c_int(option), *(ctypes.c_ulong(arg) for arg in padded)), f"prctl({option})")
+
+
+def unshare(flags: int) -> None:
+    _check(libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
+
+
+def clone(flags: int) -> int:
+    """Fork into new namespaces. Returns the child's pid, or 0 in the child; call from a single thread only."""
+    return syscall("clone", _SYS_CLONE, flags | _SIGCHLD, 0, 0, 0, 0)
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    result = libc.mount(
+        source.encode(), target.encode(), kind.encode() if kind else None, ctypes.c_ulong(flags), data.encode() or None
+    )
+    _check(result, f"mount({source} on {target})")
+
+
+def set_read_only(path: str, *, nodev: bool = True) -> None:
+    """Make a mount and all below it read-only and nosuid."""
+    attributes = _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | (_MOUNT_ATTR_NODEV if nodev else 0)
+    packed = struct.pack("<QQQQ", attributes, 0, 0, 0)
+    syscall("mount_setattr", _SYS_MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, packed, len(packed))
+
+
+def enter_root(path: str) -> None:
+    """Make `path`, which must be a mount point, the root directory and drop the old one."""
+    os.chdir(path)
+    syscall("pivot_root", _SYS_PIVOT_ROOT, b".", b".")
+    _check(libc.umount2(b".", ctypes.c_int(MNT_DETACH)), "umount2(old root)")
+    os.chdir("/")
+
+
+def unmount(path: str) -> None:
+    _check(libc.umount2(path.encode(), ctypes.c_int(MNT_DETACH)), f"umount2({path})")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability for good. An unprivileged process has none to give up."""
+    for capability in range(_LAST_CAP + 1):
+        if libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
+            break  # past the kernel's last capability, or nothing to drop
+    header = struct.pack("<Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    syscall("capset", _SYS_CAPSET, header, bytes(24))
+
+
+_READ = 1 << 2 | 1 << 3  # READ_FILE, READ_DIR
+_WRITE = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8  # WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG
+_TRUNCATE = 1 << 14
+_ALL_V1 = (1 << 13) - 1
+_SCOPES = 3  # abstract unix sockets, signals
+
+
+def landlock_version() -> int:
+    """The kernel's landlock ABI, 0 where there is none."""
+    result = libc.syscall(ctypes.c_long(_SYS_LANDLOCK_CREATE), None, ctypes.c_long(0), ctypes.c_long(1))
+    return max(result, 0)
+
+
+def landlock(readable: list[str], writable: list[str]) -> None:
+    """Restrict this process to reading some paths and writing others. Needs no_new_privs; raises OSError."""
+    version = landlock_version()
+    handled = _ALL_V1
+    if version >= 2:
+        handled |= 1 << 13  # REFER
+    if version >= 3:
+        handled |= _TRUNCATE
+    if version >= 5:
+        handled |= 1 << 15  # IOCTL_DEV
+    attributes = struct.pack("<QQQ", handled, 3 if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    ruleset = syscall("landlock_create_ruleset", _SYS_LANDLOCK_CREATE, attributes, size, 0)
+    try:
+        write = _READ | _WRITE | ((1 << 13 | _TRUNCATE) & handled)
+        for paths, access in ((readable, _READ), (writable, write)):
+            for path in paths:
+                _allow(ruleset, path, access)
+        syscall("landlock_restrict_self", _SYS_LANDLOCK_RESTRICT, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not os.path.isdir(path):
+            access &= 1 << 2 | 1 << 1 | _TRUNCATE
+        rule = struct.pack("<Qi", access, fd)
+        syscall("landlock_add_rule", _SYS_LANDLOCK_ADD, ruleset, 1, rule, 0)
+    finally:
+        os.close(fd)

@@ -1,0 +1,134 @@
+"""What a sandbox offers, whatever backend it is: programs, code, and jailed calls of trusted functions.
+
+Types and one protocol; the process backend is `sandbox.process`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from engine.protocol import Engine
+from engine.session import Run
+from workflow.completion import Sampling
+from workflow.failures import Finding
+from workflow.graph import GraphNode
+from workflow.limits import CodeLimits, Limits
+from workflow.trace import Event
+
+CodeLimitKind = Literal["wall_s", "cpu_s", "memory_mb", "output_bytes"]
+
+
+class CodeResult(BaseModel):
+    """How a code run ended. `exit_status` is None when a signal or a limit ended it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    exit_status: int | None
+    signal: int | None = None
+    stdout: str
+    stderr: str
+    """Text; undecodable bytes become U+FFFD. Cut at `CodeLimits.output_bytes`, both streams together."""
+    duration_s: float
+    limit: CodeLimitKind | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_status == 0 and self.limit is None
+
+
+class CodeProcess(Protocol):
+    """A running jailed Python process that one can talk to."""
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes to its stdin. A process that has closed it or ended swallows them."""
+        ...
+
+    async def close_stdin(self) -> None: ...
+
+    async def readline(self) -> bytes:
+        """The next line of its stdout with the newline; `b""` at the end. A line is at most `output_bytes` long."""
+        ...
+
+    async def wait(self) -> CodeResult:
+        """Wait for its end, at most until `CodeLimits.wall_s` after its start."""
+        ...
+
+    async def kill(self) -> None: ...
+
+
+class Workspace(Protocol):
+    """A folder that code runs share; it is their working directory. Files in it are untrusted."""
+
+    def write(self, name: str, data: bytes) -> None: ...
+
+    def read(self, name: str) -> bytes:
+        """Contents of a regular file; FileNotFoundError if there is none. Links are not followed."""
+        ...
+
+
+class Description(BaseModel):
+    """A program's structure, found by running it up to its first agent call."""
+
+    graph: GraphNode | None = None
+    unreachable: list[str] = []
+    """Nodes that were built but are not part of the workflow that runs."""
+    findings: list[Finding] = []
+
+
+class Strength(BaseModel):
+    """How strong this machine's jails are, as probed."""
+
+    backend: str
+    mode: Literal["j", "j0"]
+    """`j`: own namespaces and an empty root for each run. `j0`: landlock, seccomp and limits only."""
+    reason: str = ""
+    """Why the mode is not `j`."""
+
+
+class Sandbox(Protocol):
+    """Where other people's code runs. Raises `SandboxUnavailable` when no jail can be had."""
+
+    async def strength(self) -> Strength: ...
+
+    async def run_program(
+        self,
+        source: str,
+        question: str,
+        *,
+        engine: Engine,
+        limits: Limits | None = None,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        sink: Callable[[Event], None] | None = None,
+    ) -> Run:
+        """Run a program on a question. Whatever the program does is in the result, not raised."""
+        ...
+
+    async def describe(self, source: str, question: str = "") -> Description: ...
+
+    async def run_code(
+        self, code: str, *, stdin: str = "", limits: CodeLimits | None = None, workspace: Workspace | None = None
+    ) -> CodeResult: ...
+
+    async def start_code(
+        self, code: str, *, limits: CodeLimits | None = None, workspace: Workspace | None = None
+    ) -> CodeProcess: ...
+
+    def workspace(self, disk_mb: int = 64) -> AbstractAsyncContextManager[Workspace]: ...
+
+    async def call(
+        self, target: str, payload: JsonValue, *, wall_s: float = 10.0, memory_mb: int = 1024
+    ) -> JsonValue:
+        """Run the trusted function `package.module:name` on untrusted data in a jail of its own.
+
+        Raises `LimitExceeded`, or `ProgramFailed` with what the function raised.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+

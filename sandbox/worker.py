@@ -1,0 +1,236 @@
+"""What runs inside a program's jail: compile under the policy, execute, drive its nodes over the channel.
+
+Everything this process says is checked again by the host (`sandbox.broker`), since the program shares it. Also runs
+jailed calls of trusted functions (`run_call`). It opens no files and starts no processes: its jail would not let it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import traceback
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, NoReturn
+
+import workflow
+import workflow.nodes
+from engine.drivers import drive_sync
+from sandbox.facades import facade
+from sandbox.frames import BlockingChannel
+from sandbox.guards import program_globals
+from sandbox.policy import compile_program
+from workflow.bridge import as_steps, perform
+from workflow.graph import describe, main_workflow, nodes_in, reachable
+from workflow.messages import Context, Message
+from workflow.nodes import WorkflowNode
+from workflow.requests import (
+    AgentReply,
+    CodeReply,
+    CodeRun,
+    Delivery,
+    NodeCall,
+    Steps,
+    ToolReply,
+    ToolResult,
+)
+from workflow.scheduler import Issued, Scheduler
+
+PROGRAM = "<program>"
+_PRINT_CHUNK = 8192
+_REPLIES: dict[str, Callable[..., Any]] = {"agent": AgentReply, "tool": ToolReply, "code": CodeReply}
+_NODE_NAMES = ("AgentNode", "EnsembleNode", "DebateNode", "ReflectionNode", "RouterNode", "WorkflowNode")
+
+
+class _Described(Exception):
+    """Ends a description at the first request that would leave the jail."""
+
+
+class _Program:
+    """One program under execution: its globals, what it printed, the workflow it ran, the last result."""
+
+    def __init__(self, channel: BlockingChannel, job: dict[str, Any]) -> None:
+        self.channel = channel
+        self.question: str = job["question"]
+        self.describing: bool = job["op"] == "describe"
+        self.printed: list[str] = []
+        self.size = 0
+        self.first: WorkflowNode | None = None
+        self.result: Message | None = None
+        modules = {
+            "workflow": facade("workflow", {name: getattr(workflow, name) for name in workflow.__all__}),
+            "workflow.nodes": facade(
+                "workflow.nodes", {name: getattr(workflow.nodes, name) for name in _NODE_NAMES}
+            ),
+        }
+        self.globals = program_globals(
+            question=self.question, write=self.write, run_code=self.run_code, seed=job["seed"], modules=modules
+        )
+
+    def write(self, text: str) -> None:
+        self.printed.append(text)
+        self.size += len(text)
+        if self.size >= _PRINT_CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.printed and not self.describing:
+            self.channel.send({"op": "print", "text": "".join(self.printed)})
+        self.printed, self.size = [], 0
+
+    def run_code(self, request: CodeRun) -> CodeReply:
+        return perform(request)
+
+    def execute(self, code: CodeType) -> None:
+        """The program's own code, and its workflow if it has run none itself."""
+        try:
+            exec(code, self.globals)
+        except SystemExit as stop:
+            if stop.code not in (None, 0):
+                raise RuntimeError(f"the program called exit({stop.code!r})") from None
+        if self.first is None:
+            node = main_workflow(self.globals)
+            if node is None:
+                raise RuntimeError("the program defines no workflow: build one with Workflow(...).add_node(...)")
+            perform(NodeCall(node, Context.for_question(self.question)))
+
+    def steps(self, code: CodeType) -> Steps:
+        """The program as a generator, watching the workflows that it runs itself."""
+        inner = as_steps(self.execute, code)
+        reply = None
+        try:
+            request = next(inner)
+            while True:
+                if isinstance(request, NodeCall) and self.first is None:
+                    self.first = request.node
+                try:
+                    reply = yield request
+                except Exception as error:
+                    request = inner.throw(error)
+                    continue
+                if isinstance(reply, Message):
+                    self.result = reply
+                request = inner.send(reply)
+        except StopIteration:
+            return None
+
+    @property
+    def answer(self) -> str:
+        """The program's global `answer` if it sets one (text or a message), else its last workflow's result."""
+        said = self.globals.get("answer")
+        if isinstance(said, Message):
+            return said.content
+        if isinstance(said, str):
+            return said
+        return self.result.content if self.result is not None else ""
+
+    def send(self, issued: Issued) -> None:
+        self.flush()
+        request = issued.request
+        if self.describing:
+            if not isinstance(request, (Delivery, ToolResult)):
+                raise _Described
+            return
+        fields = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+        self.channel.send({"op": type(request).__name__, "key": issued.key, "path": issued.path, "request": fields})
+
+    def receive(self) -> tuple[str, Any]:
+        frame = self.channel.receive()
+        return frame["key"], _REPLIES[frame["type"]](**frame["reply"])
+
+    def description(self) -> dict[str, Any]:
+        if self.first is None:
+            return {"op": "described", "graph": None, "unreachable": []}
+        built = nodes_in(self.globals.values())
+        roots = [self.first, *(node for node in built if hasattr(node, "run"))]
+        seen = reachable(roots)
+        lost = [node.name for node in built if id(node) not in seen]
+        return {
+            "op": "described",
+            "graph": describe(self.first).model_dump(exclude_defaults=True),
+            "unreachable": list(dict.fromkeys(lost)),
+        }
+
+
+def run(fds: list[int]) -> NoReturn:
+    """Serve one job of the host on the channel, then exit."""
+    channel = BlockingChannel(fds[0])
+    job = channel.receive()
+    try:
+        outcome = _run_program(channel, job)
+    except EOFError:
+        os._exit(0)
+    except MemoryError:
+        outcome = {"op": "out_of_memory"}
+    channel.send(outcome)
+    os._exit(0)
+
+
+def _run_program(channel: BlockingChannel, job: dict[str, Any]) -> dict[str, Any]:
+    compiled = compile_program(job["source"], PROGRAM)
+    if compiled.code is None:
+        return {"op": "rejected", "findings": [finding.model_dump() for finding in compiled.findings]}
+    program = _Program(channel, job)
+    try:
+        drive_sync(Scheduler(program.steps(compiled.code)), program.send, program.receive)
+    except _Described:
+        return program.description()
+    except (EOFError, MemoryError):
+        raise
+    except Exception as error:
+        program.flush()
+        return _failed(error)
+    program.flush()
+    if program.describing:
+        return program.description()
+    return {"op": "answer", "text": program.answer}
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    frames = traceback.extract_tb(error.__traceback__)
+    line = next((frame.lineno for frame in reversed(frames) if frame.filename == PROGRAM), None)
+    try:
+        message = str(error)
+    except Exception as broken:
+        message = f"(its message could not be read: {type(broken).__name__})"
+    return {"op": "failed", "error_type": type(error).__name__, "message": message[:4000], "line": line}
+
+
+def run_call(fds: list[int]) -> NoReturn:
+    """Serve one jailed call: `{"target": "module:function", "payload": ...}`."""
+    channel = BlockingChannel(fds[0])
+    job = channel.receive()
+    module, _, name = job["target"].partition(":")
+    outcome: dict[str, Any]
+    try:
+        outcome = {"op": "result", "value": getattr(importlib.import_module(module), name)(job["payload"])}
+    except MemoryError:
+        outcome = {"op": "out_of_memory"}
+    except Exception as error:
+        outcome = {**_failed(error), "line": None}
+    channel.send(outcome)
+    os._exit(0)
+
+
+def warm() -> None:
+    """Build in the zygote what every program would otherwise build in its jail: validators and regex caches."""
+    agent = workflow.AgentNode("warm", "up", tool_registry=workflow.ToolRegistry())
+    nodes: list[WorkflowNode] = [
+        workflow.EnsembleNode("e", [agent, agent], strategy="consensus", consensus_agent=agent),
+        workflow.ReflectionNode("r", agent),
+        workflow.DebateNode("d", [agent, agent]),
+        workflow.RouterNode("o", {"default": agent}, lambda context: "default"),
+    ]
+    chain = workflow.create_simple_chain(nodes)
+    scheduler = Scheduler(as_steps(chain.run, "question"))
+    while not scheduler.done:
+        for issued in scheduler.take():
+            if issued.key:
+                scheduler.reply(issued.key, AgentReply(r"<delivery>\boxed{1}</delivery> Verdict: CORRECT"))
+    describe(chain)
+    compiled = compile_program("x = 1\n", PROGRAM)
+    assert compiled.code is not None
+
+
+warm()

@@ -1,0 +1,199 @@
+"""Read public benchmark files into problems: AIME24, MATH-500, GSM8K, HumanEval, MBPP.
+
+A reader takes a local path; nothing is downloaded. A row that is not as the format says raises `DatasetError`, which
+names the file, the line (or item) and the field.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from tasks.code_harness import names_bound
+from tasks.problems import AssertTests, Problem
+
+
+class DatasetError(ValueError):
+    """A benchmark file is not what its format says."""
+
+
+class _AimeRow(BaseModel):
+    id: int
+    problem: str = Field(min_length=1)
+    answer: str = Field(pattern=r"^\d{1,3}$")
+
+
+class _MathRow(BaseModel):
+    id: str
+    prompt: str = Field(min_length=1)
+    answer: str = Field(min_length=1)
+
+
+class _Gsm8kRow(BaseModel):
+    question: str = Field(min_length=1)
+    answer: str
+
+    @field_validator("answer")
+    @classmethod
+    def _final_number(cls, answer: str) -> str:
+        _, mark, final = answer.rpartition("####")
+        if not mark or not final.strip():
+            raise ValueError("no final answer after ####")
+        return final.strip().replace(",", "")
+
+
+class _HumanEvalRow(BaseModel):
+    task_id: str
+    prompt: str
+    entry_point: str
+    canonical_solution: str
+    test: str
+
+
+class _MbppRow(BaseModel):
+    task_id: int
+    text: str
+    code: str
+    test_setup_code: str
+    test_list: list[str] = Field(min_length=1)
+
+    @field_validator("code", "test_setup_code", "test_list")
+    @classmethod
+    def _parses(cls, source: str | list[str]) -> str | list[str]:
+        for text in [source] if isinstance(source, str) else source:
+            try:
+                ast.parse(text)
+            except SyntaxError as error:
+                raise ValueError(f"not Python: {error}") from None
+        return source
+
+
+_Row = TypeVar("_Row", bound=BaseModel)
+
+
+def read_aime(path: Path) -> list[Problem]:
+    """JSON lines with `id`, `problem`, `answer` (an integer from 0 to 999)."""
+    return [
+        Problem(id=f"aime/{row.id}", question=row.problem, domain="math", gold=row.answer)
+        for row in _rows(path, _AimeRow)
+    ]
+
+
+def read_math500(path: Path) -> list[Problem]:
+    """A JSON list with `id`, `prompt`, `answer` (LaTeX)."""
+    return [
+        Problem(id=f"math/{row.id}", question=row.prompt, domain="math", gold=row.answer)
+        for row in _rows(path, _MathRow)
+    ]
+
+
+def read_gsm8k(path: Path) -> list[Problem]:
+    """JSON lines with `question` and `answer`, whose final number stands after `####`. Ids are line numbers."""
+    return [
+        Problem(id=f"gsm8k/{number}", question=row.question, domain="math", gold=row.answer)
+        for number, row in enumerate(_rows(path, _Gsm8kRow), 1)
+    ]
+
+
+def read_humaneval(path: Path) -> list[Problem]:
+    """JSON lines with `prompt`, `entry_point`, `canonical_solution` and `test`, which defines `check(candidate)`.
+
+    The tests see the reference solution under the name of the entry point (some compare with it), the solution
+    under test only as `candidate`.
+    """
+    return [
+        Problem(
+            id=row.task_id,
+            question=f"Complete this function. Give the whole function.\n\n{row.prompt}",
+            domain="code",
+            tests=AssertTests(
+                names={"candidate": row.entry_point},
+                setup=row.prompt + row.canonical_solution,
+                tests=[f"{row.test}\ncheck(candidate)\n"],
+                prompt=row.prompt,
+            ),
+        )
+        for row in _rows(path, _HumanEvalRow)
+    ]
+
+
+def read_mbpp(path: Path) -> list[Problem]:
+    """JSON lines with `text`, `code` (the reference), `test_setup_code` and `test_list`.
+
+    The question shows the first test, which gives away the function's name and signature; the others stay hidden.
+    Of the reference only its names, and its imports that the tests use, are kept.
+    """
+    return [_mbpp_problem(row) for row in _rows(path, _MbppRow)]
+
+
+READERS: dict[str, Callable[[Path], list[Problem]]] = {
+    "aime": read_aime,
+    "math500": read_math500,
+    "gsm8k": read_gsm8k,
+    "humaneval": read_humaneval,
+    "mbpp": read_mbpp,
+}
+
+
+def _mbpp_problem(row: _MbppRow) -> Problem:
+    used = {
+        node.id for source in [row.test_setup_code, *row.test_list] for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name)
+    }  # fmt: skip
+    names = sorted(used & names_bound(row.code))
+    return Problem(
+        id=f"mbpp/{row.task_id}",
+        question=f"{row.text}\n\nYour code should satisfy this test:\n\n{row.test_list[0]}",
+        domain="code",
+        tests=AssertTests(
+            names={name: name for name in names},
+            setup=_imports_of(row.code, used) + row.test_setup_code,
+            tests=row.test_list,
+        ),
+    )
+
+
+def _imports_of(code: str, used: set[str]) -> str:
+    """The import statements at the top level of `code` that bind a name in `used`."""
+    imports = [
+        node
+        for node in ast.parse(code).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and any((alias.asname or alias.name).partition(".")[0] in used for alias in node.names)
+    ]
+    return "".join(f"{ast.unparse(node)}\n" for node in imports)
+
+
+def _rows(path: Path, model: type[_Row]) -> Iterator[_Row]:
+    for place, row in _records(Path(path)):
+        try:
+            yield model.model_validate(row)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "(whole row)"
+            raise DatasetError(f"{path}, {place}, field {field}: {first['msg']}") from None
+
+
+def _records(path: Path) -> Iterator[tuple[str, Any]]:
+    """(where it stands, record) for each item of a JSON list or each line of a JSON lines file."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        try:
+            items = json.loads(text)
+        except ValueError as error:
+            raise DatasetError(f"{path}: not JSON: {error}") from None
+        if not isinstance(items, list):
+            raise DatasetError(f"{path}: expected a JSON list, got {type(items).__name__}")
+        yield from ((f"item {number}", item) for number, item in enumerate(items, 1))
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield f"line {number}", json.loads(line)
+            except ValueError as error:
+                raise DatasetError(f"{path}, line {number}: not JSON: {error}") from None

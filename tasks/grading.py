@@ -1,0 +1,66 @@
+"""Grade what an agent wrote: the one entry that the command line and the trainer use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.answers import final_answer
+from tasks.code import GRADING_LIMITS, grade_code
+from tasks.code_grades import CodeGrade
+from tasks.math import MathGrade, grade_math
+from tasks.problems import Problem
+from workflow.limits import CodeLimits
+
+if TYPE_CHECKING:
+    from sandbox.protocol import Sandbox
+
+
+class Grade(BaseModel):
+    """`correct` is the binary grade. `math` or `code` says more; both are None for code with no answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problem_id: str
+    correct: bool
+    answer: str | None
+    """The final answer that was graded, None if the text had none."""
+    math: MathGrade | None = None
+    code: CodeGrade | None = None
+
+    @property
+    def verdict(self) -> str:
+        """One short phrase: `correct`, `wrong`, `timeout`, `3 of 5 tests passed`, `no_answer`..."""
+        if self.math is not None:
+            return self.math.verdict
+        if self.code is None:
+            return "no_answer"
+        return "correct" if self.correct else f"{self.code.passed} of {self.code.total} tests passed"
+
+
+async def grade(
+    problem: Problem,
+    answer_text: str,
+    sandbox: Sandbox,
+    *,
+    limits: CodeLimits = GRADING_LIMITS,
+    stop_at_failure: bool = False,
+) -> Grade:
+    """Grade the final answer in `answer_text` (a box or a `<solution>`; see `tasks.answers`).
+
+    `limits` and `stop_at_failure` are for code. Raises `SandboxUnavailable`, never for a bad answer.
+    """
+    answer = final_answer(answer_text, problem.domain)
+    if problem.gold is not None:
+        math = await grade_math(sandbox, problem.gold, answer, percent=asks_for_percent(problem.question))
+        return Grade(problem_id=problem.id, correct=math.correct, answer=answer, math=math)
+    if answer is None or problem.tests is None:
+        return Grade(problem_id=problem.id, correct=False, answer=answer)
+    code = await grade_code(sandbox, answer, problem.tests, limits=limits, stop_at_failure=stop_at_failure)
+    return Grade(problem_id=problem.id, correct=code.correct, answer=answer, code=code)
+
+
+def asks_for_percent(question: str) -> bool:
+    """True where a bare number in the gold may mean percent, so that `10\\%` answers gold 10."""
+    return "percent" in question.lower()

@@ -1,0 +1,70 @@
+"""Engines by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine import spec
+from engine.openai import OpenAIEngine
+from engine.replay import ReplayEngine
+from engine.spec import parse_engine
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "url"),
+    [
+        ("openai:gpt-x", "gpt-x", None),
+        ("openai:a/b:free", "a/b:free", None),
+        ("openai:@cf/b@https://h/v1", "@cf/b", "https://h/v1"),
+        ("openai:m@http://u@h:1/v1", "m", "http://u@h:1/v1"),
+    ],
+)
+def test_openai(text: str, model: str, url: str | None) -> None:
+    engine = parse_engine(text)
+    assert isinstance(engine, OpenAIEngine)
+    assert (engine.model, engine.base_url) == (model, url)
+
+
+def test_replay(tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    file.write_text('[{"agent": "A", "reply": "r"}]', encoding="utf-8")
+    engine = parse_engine(f"replay:{file}")
+    assert isinstance(engine, ReplayEngine)
+    assert engine.unused()[0].reply == "r"
+
+
+def test_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(spec, "TransformersEngine", made.append)
+    parse_engine("transformers:org/name")
+    assert made == ["org/name"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("opnai:m", "openai:MODEL"),
+        ("openai", "openai:MODEL"),
+        ("openai:", "openai:MODEL"),
+        ("openai:http://h/v1", "openai:MODEL@BASE_URL"),
+        ("openai:@http://h/v1", "openai:MODEL@BASE_URL"),
+        ("openai:m@localhost:8000/v1", "openai:MODEL@BASE_URL"),
+        ("Transformer:x", "transformers:FOLDER_OR_HUB_ID"),
+        ("replay", "replay:FILE"),
+        ("zzz:x", "replay:FILE"),
+        ("", "openai:MODEL"),
+    ],
+)
+def test_errors_name_the_form_that_was_meant(text: str, hint: str) -> None:
+    with pytest.raises(ValueError, match="Fix: write") as caught:
+        parse_engine(text)
+    assert hint in str(caught.value)
+    assert repr(text) in str(caught.value)

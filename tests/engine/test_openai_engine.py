@@ -1,0 +1,470 @@
+"""OpenAIEngine against a local server that misbehaves in every way we know of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from engine import openai as engine_openai
+from engine.openai import OpenAIEngine
+from engine.protocol import Engine
+from workflow.completion import Completion, CompletionRequest, Sampling
+from workflow.failures import EngineFailed
+
+Answer = Callable[["Handler"], None]
+MOST_REQUESTS = 50
+
+
+class Server(ThreadingHTTPServer):
+    """Gives the answers in `script` in turn (the last one again and again) and records what was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.script: list[Answer] = []
+        self.asked: list[tuple[str, dict[str, Any], dict[str, str]]] = []
+        self.busy = 0
+        self.most_busy = 0
+        self.lock = threading.Lock()
+        self.over = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def bodies(self) -> list[dict[str, Any]]:
+        return [body for _, body, _ in self.asked]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.asked.append((self.path, body, {k.lower(): v for k, v in self.headers.items()}))
+            number = len(self.server.asked)
+            self.server.busy += 1
+            self.server.most_busy = max(self.server.most_busy, self.server.busy)
+        assert number <= MOST_REQUESTS
+        try:
+            self.server.script[min(number, len(self.server.script)) - 1](self)
+        finally:
+            with self.server.lock:
+                self.server.busy -= 1
+
+    def send(self, status: int, body: bytes, content_type: str = "application/json", **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        if "Content_Length" not in headers:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+USAGE = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
+
+
+def raw(status: int, body: bytes | str, content_type: str = "application/json", **headers: str) -> Answer:
+    data = body.encode() if isinstance(body, str) else body
+    return lambda handler: handler.send(status, data, content_type, **headers)
+
+
+def answer(status: int, body: object, **headers: str) -> Answer:
+    return raw(status, json.dumps(body), **headers)
+
+
+def chat(content: str | None = "hello", finish: str | None = "stop", **more: Any) -> Answer:
+    message = {"role": "assistant", "content": content} | more.pop("message", {})
+    choice = {"index": 0, "message": message, "finish_reason": finish} | more.pop("choice", {})
+    return answer(200, {"id": "x", "model": "served", "choices": [choice], "usage": USAGE} | more)
+
+
+def hang_up(handler: Handler) -> None:
+    handler.close_connection = True
+    handler.connection.close()
+
+
+def cut_short(handler: Handler) -> None:
+    handler.send(200, b'{"choices": [{"mess', Content_Length="5000")
+    hang_up(handler)
+
+
+def silent(handler: Handler) -> None:
+    handler.server.over.wait(20)
+    handler.close_connection = True
+
+
+def drip(handler: Handler) -> None:
+    """A byte now and then: never silent for long, never done."""
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Length", "100000")
+    handler.end_headers()
+    for _ in range(400):
+        if handler.server.over.wait(0.05):
+            break
+        try:
+            handler.wfile.write(b" ")
+        except OSError:
+            break
+    handler.close_connection = True
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(engine_openai, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with Server() as running:
+        threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        yield running
+        running.over.set()
+        running.shutdown()
+
+
+def ask(server: Server, *script: Answer, request: CompletionRequest | None = None, **options: Any) -> Completion:
+    server.script = list(script)
+    options = {"timeout_s": 5.0, "max_attempts": 3} | options
+
+    async def run() -> Completion:
+        engine = OpenAIEngine("m", server.url, **options)
+        assert isinstance(engine, Engine)
+        try:
+            return await engine.complete(request or question())
+        finally:
+            await engine.close()
+            await engine.close()
+
+    return asyncio.run(run())
+
+
+def question(**sampling: Any) -> CompletionRequest:
+    return CompletionRequest(messages=[{"role": "user", "content": "hi"}], sampling=Sampling(**sampling))
+
+
+def failure(server: Server, *script: Answer, **options: Any) -> EngineFailed:
+    with pytest.raises(EngineFailed) as caught:
+        ask(server, *script, **options)
+    assert caught.value.engine == f"openai:m@{server.url}"
+    assert "Fix: " in str(caught.value)
+    return caught.value
+
+
+def test_a_reply_with_usage_and_cost(server: Server) -> None:
+    reply = ask(server, chat("hello"), prices=(2.0, 10.0))
+    assert (reply.text, reply.finish_reason, reply.model) == ("hello", "stop", "served")
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (12, 3)
+    assert reply.usage.cost_usd == pytest.approx((12 * 2 + 3 * 10) / 1e6)
+    assert reply.token_ids is None
+    assert reply.logprobs is None
+    path, body, headers = server.asked[0]
+    assert path == "/v1/chat/completions"
+    assert body == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 8192,
+        "temperature": 1.0,
+    }
+    assert headers["authorization"] == "Bearer none"
+
+
+def test_without_prices_there_is_no_cost(server: Server) -> None:
+    assert ask(server, chat()).usage.cost_usd is None
+
+
+def test_sampling_reaches_the_server(server: Server) -> None:
+    request = question(temperature=0.5, top_p=0.9, top_k=7, max_tokens=11, stop=("END",), seed=3)
+    ask(server, chat(), request=request, extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+    body = server.bodies()[0]
+    del body["messages"]
+    assert body == {
+        "model": "m",
+        "max_tokens": 11,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 7,
+        "stop": ["END"],
+        "seed": 3,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+
+
+@pytest.mark.parametrize(
+    ("reported", "meaning"),
+    [("stop", "stop"), ("length", "length"), ("tool_calls", "stop"), ("content_filter", "abort"), (None, "stop")],
+)
+def test_finish_reasons(server: Server, reported: str | None, meaning: str) -> None:
+    assert ask(server, chat(finish=reported)).finish_reason == meaning
+
+
+def test_tools_and_their_results_travel_as_text(server: Server) -> None:
+    tool = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {}}}
+    request = CompletionRequest(
+        messages=[
+            {"role": "system", "content": "You add."},
+            {"role": "user", "content": "1+2"},
+            {"role": "assistant", "content": "calls"},
+            {"role": "tool", "content": "3"},
+            {"role": "tool", "content": "4"},
+        ],
+        tools=[tool],
+    )
+    ask(server, chat(), request=request)
+    body = server.bodies()[0]
+    assert "tools" not in body
+    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "user"]
+    system = body["messages"][0]["content"]
+    assert system.startswith("You add.\n")
+    assert json.dumps(tool) in system
+    assert body["messages"][3]["content"] == (
+        "<tool_response>\n3\n</tool_response>\n<tool_response>\n4\n</tool_response>"
+    )
+
+
+def test_native_tool_calls_become_text(server: Server) -> None:
+    calls = [
+        {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+        {"id": "2", "type": "function", "function": {"name": "stop", "arguments": ""}},
+    ]
+    reply = ask(server, chat(None, "tool_calls", message={"tool_calls": calls}))
+    assert reply.text == (
+        '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
+    )
+    assert reply.finish_reason == "stop"
+
+
+def test_logprobs_and_token_ids_come_back(server: Server) -> None:
+    logprobs = {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1.25}]}
+    reply = ask(
+        server,
+        chat(choice={"logprobs": logprobs, "token_ids": [5, 6]}, prompt_token_ids=[1, 2]),
+        request=question(logprobs=True),
+    )
+    assert server.bodies()[0]["logprobs"] is True
+    assert (reply.logprobs, reply.token_ids, reply.prompt_token_ids) == ([-0.5, -1.25], [5, 6], [1, 2])
+
+
+def test_logprobs_that_are_missing_or_do_not_fit_are_refused(server: Server) -> None:
+    error = failure(server, chat(), request=question(logprobs=True))
+    assert "no log-probabilities" in str(error)
+    assert error.attempts == 1
+    choice = {"logprobs": {"content": [{"logprob": -0.5}]}, "token_ids": [5, 6]}
+    assert "2 token ids" in str(failure(server, chat(choice=choice), request=question(logprobs=True)))
+
+
+def test_logprobs_of_another_distribution_are_not_asked_for(server: Server) -> None:
+    error = failure(server, chat(), request=question(logprobs=True, temperature=0.7))
+    assert "temperature=0.7" in str(error)
+    assert server.asked == []
+    logprobs = {"content": [{"logprob": -0.5}]}
+    request = question(logprobs=True, temperature=0.7)
+    reply = ask(server, chat(choice={"logprobs": logprobs}), request=request, processed_logprobs=True)
+    assert reply.logprobs == [-0.5]
+
+
+def test_token_ids_go_to_the_completions_endpoint(server: Server) -> None:
+    choice = {"index": 0, "text": " four", "finish_reason": "length", "logprobs": {"token_logprobs": [-0.25]}}
+    request = CompletionRequest(token_ids=[3, 1, 4], sampling=Sampling(max_tokens=1, logprobs=True, seed=9))
+    reply = ask(server, answer(200, {"choices": [choice], "usage": USAGE}), request=request)
+    path, body, _ = server.asked[0]
+    assert path == "/v1/completions"
+    assert body == {"model": "m", "prompt": [3, 1, 4], "max_tokens": 1, "temperature": 1.0, "seed": 9, "logprobs": 1}
+    assert (reply.text, reply.finish_reason, reply.logprobs) == (" four", "length", [-0.25])
+    assert reply.prompt_token_ids == [3, 1, 4]
+    assert reply.model == "m"
+
+
+TRANSIENT: dict[str, tuple[Answer, int | None, str]] = {
+    "status 429": (answer(429, {"error": {"message": "slow down"}}), 429, "slow down"),
+    "status 500": (answer(500, {"error": {"message": "oops"}}), 500, "oops"),
+    "status 503, not JSON": (raw(503, "<html>busy</html>", "text/html"), 503, "busy"),
+    "not JSON": (raw(200, "<html>sign in</html>", "text/html"), 200, "sign in"),
+    "half a JSON": (raw(200, '{"choices": ['), 200, '{"choices": ['),
+    "no body": (raw(200, ""), 200, "malformed"),
+    "a list": (raw(200, "[]"), 200, "malformed"),
+    "not compressed as said": (raw(200, "plain", Content_Encoding="gzip"), None, "broke off"),
+    "error with status 200": (answer(200, {"error": {"message": "overloaded", "code": 502}}), 200, "overloaded"),
+    "no choices": (answer(200, {"choices": [], "usage": USAGE}), 200, "no choices"),
+    "null choices": (answer(200, {"choices": None, "usage": USAGE}), 200, "no choices"),
+    "null message": (answer(200, {"choices": [{"message": None}], "usage": USAGE}), 200, "neither"),
+    "null content": (chat(None), 200, "no content"),
+    "number for content": (chat(message={"content": 3}), 200, "choices.0.message.content"),
+    "no usage": (chat(usage=None), 200, "no usage"),
+    "hangs up": (hang_up, None, "broke off"),
+    "cut short": (cut_short, None, "broke off"),
+}
+
+
+@pytest.mark.parametrize("name", TRANSIENT)
+def test_a_fault_that_passes_is_survived(server: Server, name: str) -> None:
+    fault, _, _ = TRANSIENT[name]
+    assert ask(server, fault, fault, chat("at last")).text == "at last"
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("name", TRANSIENT)
+def test_a_fault_that_stays_is_named(server: Server, name: str) -> None:
+    fault, status, words = TRANSIENT[name]
+    error = failure(server, fault)
+    assert len(server.asked) == 3
+    assert (error.status, error.attempts) == (status, 3)
+    assert "after 3 attempts" in str(error)
+    assert words in str(error)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_a_refusal_is_not_retried(server: Server, status: int) -> None:
+    error = failure(server, answer(status, {"error": {"message": "bad thing"}}))
+    assert len(server.asked) == 1
+    assert (error.status, error.attempts) == (status, 1)
+    assert "bad thing" in str(error)
+
+
+def test_an_empty_account_is_not_retried(server: Server) -> None:
+    error = failure(server, answer(429, {"error": {"message": "pay", "code": "insufficient_quota"}}))
+    assert len(server.asked) == 1
+    assert "credit" in str(error)
+
+
+@pytest.mark.parametrize("fault", [silent, drip], ids=["silent", "drip"])
+def test_an_attempt_ends_at_its_timeout(server: Server, fault: Answer) -> None:
+    start = time.monotonic()
+    error = failure(server, fault, timeout_s=0.3, max_attempts=2)
+    assert "timeout_s=0.3" in str(error)
+    assert error.attempts == 2
+    assert 0.6 <= time.monotonic() - start < 4
+
+
+def test_nobody_listens(server: Server) -> None:
+    server.shutdown()
+    server.server_close()
+    error = failure(server, chat(), max_attempts=2)
+    assert (error.status, error.attempts) == (None, 2)
+    assert server.url in str(error)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Retry_After": "0.4"}, {"retry_after_ms": "400"}],
+)
+def test_retry_after_is_respected(server: Server, headers: dict[str, str]) -> None:
+    start = time.monotonic()
+    ask(server, answer(429, {}, **headers), chat())
+    assert 0.4 <= time.monotonic() - start < 3
+
+
+def test_retry_after_as_a_date(server: Server) -> None:
+    start = time.time()
+    ask(server, answer(503, {}, Retry_After=formatdate(start + 2, usegmt=True)), chat())
+    assert 0.9 <= time.time() - start < 5  # dates have whole seconds
+
+
+def test_a_retry_after_of_an_hour_fails_at_once(server: Server) -> None:
+    error = failure(server, answer(429, {}, Retry_After="3600"))
+    assert len(server.asked) == 1
+    assert "wait 3600 s" in str(error)
+
+
+def test_a_spent_budget_is_a_short_reply_not_a_fault(server: Server) -> None:
+    reply = ask(server, chat(None, "length"))
+    assert (reply.text, reply.finish_reason) == ("", "length")
+
+
+def test_an_empty_reply_and_a_refusal_are_replies(server: Server) -> None:
+    assert ask(server, chat("")).text == ""
+    assert ask(server, chat(None, message={"refusal": "I will not."})).text == "I will not."
+
+
+def test_the_concurrency_cap_holds_and_is_used(server: Server) -> None:
+    def slow(handler: Handler) -> None:
+        time.sleep(0.05)
+        chat()(handler)
+
+    server.script = [slow]
+
+    async def run() -> None:
+        engine = OpenAIEngine("m", server.url, concurrency=3)
+        await asyncio.gather(*(engine.complete(question()) for _ in range(12)))
+        await engine.close()
+
+    asyncio.run(run())
+    assert len(server.asked) == 12
+    assert server.most_busy == 3
+
+
+def test_a_cancelled_call_frees_its_slot(server: Server) -> None:
+    server.script = [silent, chat("second")]
+
+    async def run() -> str:
+        engine = OpenAIEngine("m", server.url, concurrency=1)
+        first = asyncio.create_task(engine.complete(question()))
+        while not server.asked:
+            await asyncio.sleep(0.01)
+        first.cancel()
+        reply = await asyncio.wait_for(engine.complete(question()), 5)
+        await engine.close()
+        return reply.text
+
+    assert asyncio.run(run()) == "second"
+
+
+def test_one_engine_serves_one_event_loop_after_another(server: Server) -> None:
+    server.script = [chat("again")]
+    engine = OpenAIEngine("m", server.url)
+    assert [asyncio.run(engine.complete(question())).text for _ in range(2)] == ["again", "again"]
+
+
+def test_a_closed_engine_says_so(server: Server) -> None:
+    async def run() -> None:
+        engine = OpenAIEngine("m", server.url)
+        await engine.close()
+        await engine.complete(question())
+
+    with pytest.raises(EngineFailed, match="closed"):
+        asyncio.run(run())
+
+
+def test_keys_and_urls(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    with pytest.raises(EngineFailed, match="OPENAI_API_KEY"):
+        OpenAIEngine("m")
+    with pytest.raises(EngineFailed, match="http://localhost:8000/v1"):
+        OpenAIEngine("m", "localhost:8000/v1")
+    with pytest.raises(ValueError, match="max_attempts=0"):
+        OpenAIEngine("m", server.url, max_attempts=0)
+    monkeypatch.setenv("OPENAI_API_KEY", "from-env\n")
+    ask(server, chat())
+    ask(server, chat(), api_key="given")
+    assert [headers["authorization"] for _, _, headers in server.asked] == ["Bearer from-env", "Bearer given"]
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    assert OpenAIEngine("m").name == f"openai:m@{server.url}"
+
+
+def test_openai_itself_gets_its_own_name_for_the_limit(server: Server) -> None:
+    engine = OpenAIEngine("m", api_key="k")
+    assert engine._chat_body(question(max_tokens=5))["max_completion_tokens"] == 5
+    assert "max_tokens" not in engine._chat_body(question())
+
+
+def test_importing_the_engine_does_not_import_the_library() -> None:
+    code = "import engine.openai, sys; assert 'openai' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

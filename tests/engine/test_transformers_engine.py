@@ -1,0 +1,466 @@
+"""TransformersEngine on a tiny model with random weights, built here; skipped without torch and transformers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.protocol import Engine
+from engine.transformers import TransformersEngine
+from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling
+from workflow.failures import EngineFailed
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}Answer with <tool_call>
+{"name": ..., "arguments": ...}
+</tool_call><|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}"""
+CONTEXT = 1024
+
+
+def build_model(folder: Path, template: str | None = TEMPLATE) -> None:
+    """A two-layer Qwen3 with random weights and a tokenizer of bytes, saved as a checkpoint."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bpe = models.BPE(vocab={letter: index for index, letter in enumerate(letters)}, merges=[])
+    bytes_level = Tokenizer(bpe)
+    bytes_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_level.decoder = decoders.ByteLevel()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bytes_level, eos_token="<|im_end|>", pad_token="<|endoftext|>", bos_token="<|im_start|>"
+    )
+    assert len(tokenizer) == len(letters) + len(special)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=CONTEXT,
+        initializer_range=0.4,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    transformers.Qwen3ForCausalLM(config).save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    build_model(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def chat(text: str, **sampling: Any) -> CompletionRequest:
+    sampling = {"max_tokens": 24} | sampling
+    return CompletionRequest(messages=[{"role": "user", "content": text}], sampling=Sampling(**sampling))
+
+
+def run(folder: Path, *waves: list[CompletionRequest], **options: Any) -> list[list[Completion]]:
+    """The completions of each wave; the requests of one wave are made at once, in the given order."""
+
+    async def go() -> list[list[Completion]]:
+        engine = TransformersEngine(str(folder), "cpu", **options)
+        assert isinstance(engine, Engine)
+        try:
+            return [await asyncio.gather(*(engine.complete(r) for r in wave)) for wave in waves]
+        finally:
+            await engine.close()
+            await engine.close()
+
+    return asyncio.run(go())
+
+
+def scores(model: Any, prompt: list[int], tokens: list[int]) -> Any:
+    """Logits that a plain forward pass, without cache, padding or batch, gives for each completion token."""
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + tokens])).logits[0]
+    return logits[len(prompt) - 1 : -1].float()
+
+
+def mixed_requests() -> list[CompletionRequest]:
+    return [
+        chat("hi", seed=1),
+        chat("a much longer question than the others, " * 3, seed=2, temperature=0.7),
+        chat("greedy", temperature=0, max_tokens=7),
+        chat("filtered", seed=4, top_k=5, max_tokens=40),
+        chat("nucleus", seed=5, top_p=0.6),
+        chat("hi", seed=6),
+    ]
+
+
+def test_tokens_do_not_depend_on_the_neighbours_or_the_order_of_arrival(folder: Path) -> None:
+    requests = mixed_requests()
+    alone, together, backwards, pairs = (
+        run(folder, *[[request] for request in requests]),
+        run(folder, requests),
+        run(folder, requests[::-1]),
+        run(folder, requests, max_batch=2),
+    )
+    expected = [completion.token_ids for [completion] in alone]
+    assert [completion.token_ids for completion in together[0]] == expected
+    assert [completion.token_ids for completion in backwards[0]][::-1] == expected
+    assert [completion.token_ids for completion in pairs[0]] == expected
+    assert expected[0] != expected[5], "another seed must give other tokens"
+
+
+def test_waves_are_shared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine import generation
+
+    sizes: list[int] = []
+    real = generation.generate
+
+    def counting(model: Any, rows: Any, ends: Any) -> None:
+        sizes.append(len(rows))
+        real(model, rows, ends)
+
+    monkeypatch.setattr(generation, "generate", counting)
+    run(folder, [chat("x", seed=i, max_tokens=2) for i in range(5)], max_batch=3)
+    assert sizes == [3, 2]
+
+
+def test_without_a_seed_completions_differ(folder: Path) -> None:
+    [completions] = run(folder, [chat("hi") for _ in range(4)])
+    assert len({tuple(completion.token_ids or []) for completion in completions}) == 4
+
+
+def test_logprobs_are_those_of_a_plain_forward_pass(folder: Path, model: Any) -> None:
+    requests = [chat("hello " * n, seed=n, logprobs=True) for n in (1, 5, 12)]
+    [completions] = run(folder, requests)
+    for completion in completions:
+        assert completion.token_ids
+        assert completion.prompt_token_ids
+        logits = scores(model, completion.prompt_token_ids, completion.token_ids)
+        chosen = torch.tensor(completion.token_ids)[:, None]
+        expected = logits.log_softmax(-1).gather(-1, chosen)[:, 0].tolist()
+        assert completion.logprobs == pytest.approx(expected, abs=1e-4)
+
+
+def test_logprobs_are_those_of_the_sampling_in_use(folder: Path, model: Any) -> None:
+    request = chat("hello", seed=3, temperature=0.5, top_k=6, top_p=0.8, logprobs=True)
+    [[completion]] = run(folder, [request])
+    assert completion.token_ids
+    assert completion.logprobs
+    for row, token, logprob in zip(
+        scores(model, completion.prompt_token_ids or [], completion.token_ids),
+        completion.token_ids,
+        completion.logprobs,
+        strict=True,
+    ):
+        # By hand: the six likeliest at temperature 0.5, of these the fewest that reach 0.8.
+        ranked = sorted(((math.exp(x / 0.5), i) for i, x in enumerate(row.tolist())), reverse=True)[:6]
+        total = sum(weight for weight, _ in ranked)
+        kept: dict[int, float] = {}
+        for weight, index in ranked:
+            if sum(kept.values()) >= 0.8 * total:
+                break
+            kept[index] = weight
+        assert logprob == pytest.approx(math.log(kept[token] / sum(kept.values())), abs=1e-4)
+
+
+def test_temperature_zero_takes_the_likeliest_token(folder: Path, model: Any) -> None:
+    [completions] = run(folder, [chat("hello", temperature=0, seed=seed, logprobs=True) for seed in (1, 2)])
+    first, second = completions
+    assert first.token_ids
+    assert first.token_ids == second.token_ids
+    logits = scores(model, first.prompt_token_ids or [], first.token_ids)
+    assert logits.argmax(-1).tolist() == first.token_ids
+    assert first.logprobs == pytest.approx(logits.log_softmax(-1).amax(-1).tolist(), abs=1e-4)
+
+
+def test_draws_follow_the_distribution() -> None:
+    from engine.generation import draw
+
+    logits = torch.tensor([[0.0, 1.0, 2.0, -math.inf]]).repeat(4000, 1)
+    points = [(i + 0.5) / 4000 for i in range(4000)]
+    tokens, logprobs = draw(logits, [Sampling()] * 4000, points)
+    shares = torch.bincount(tokens, minlength=4) / 4000
+    expected = torch.tensor([0.0900, 0.2447, 0.6652, 0.0])  # softmax of 0, 1, 2 by hand
+    assert torch.allclose(shares, expected, atol=1e-3)
+    assert torch.allclose(logprobs, expected.log()[tokens], atol=1e-3)
+    first, _ = draw(torch.tensor([[-math.inf, 1.0, -math.inf]]), [Sampling()], [0.0])
+    assert first.tolist() == [1], "a token without probability is never drawn"
+    tiny, _ = draw(torch.tensor([[3.0, 2.0]]), [Sampling(temperature=1e-30)], [0.999])
+    assert tiny.tolist() == [0]
+
+
+def test_padding_does_not_shift_absolute_positions(tmp_path: Path, tokenizer: Any) -> None:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=64, initializer_range=0.4
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    sampling = Sampling(seed=1, max_tokens=8, logprobs=True)
+    requests = [CompletionRequest(token_ids=list(range(n)), sampling=sampling) for n in (1, 9, 30)]
+    for completion in run(tmp_path, requests)[0]:
+        assert completion.token_ids
+        logits = scores(model, completion.prompt_token_ids or [], completion.token_ids)
+        chosen = torch.tensor(completion.token_ids)[:, None]
+        expected = logits.log_softmax(-1).gather(-1, chosen)[:, 0].tolist()
+        assert completion.logprobs == pytest.approx(expected, abs=1e-4)
+
+
+def test_max_tokens_and_usage(folder: Path) -> None:
+    [[completion]] = run(folder, [chat("hi", seed=1, max_tokens=3)])
+    assert completion.finish_reason == "length"
+    assert len(completion.token_ids or []) == 3
+    assert completion.usage.completion_tokens == 3
+    assert completion.usage.prompt_tokens == len(completion.prompt_token_ids or [])
+    assert completion.logprobs is None
+
+
+def test_the_end_token_ends_a_completion_and_is_kept(folder: Path, tokenizer: Any) -> None:
+    completions = run(folder, [chat("q", seed=seed, max_tokens=200) for seed in range(40)])[0]
+    ended = [completion for completion in completions if completion.finish_reason == "stop"]
+    assert ended, "some of 40 long samples meet the end token"
+    for completion in ended:
+        ids = completion.token_ids or []
+        assert ids.index(tokenizer.eos_token_id) == len(ids) - 1
+        assert completion.text == tokenizer.decode(ids[:-1], skip_special_tokens=True)
+    for completion in completions:
+        if completion.finish_reason == "length":
+            assert tokenizer.eos_token_id not in (completion.token_ids or [])
+
+
+def test_stop_strings_cut_the_text_before_the_first(folder: Path) -> None:
+    [[free]] = run(folder, [chat("hello", seed=11, max_tokens=40)])
+    place = next(i for i in range(5, len(free.text) - 2) if free.text[i : i + 2].isascii())
+    stop = free.text[place : place + 2]
+    place = free.text.index(stop)
+    [[cut, other]] = run(
+        folder,
+        [chat("hello", seed=11, max_tokens=40, stop=("not there", stop)), chat("hello", seed=11, max_tokens=40)],
+    )
+    assert cut.text == free.text[:place]
+    assert cut.finish_reason == "stop"
+    ids = free.token_ids or []
+    assert ids[: len(cut.token_ids or [])] == cut.token_ids
+    assert len(cut.token_ids or []) < len(ids)
+    assert other.token_ids == ids
+
+
+def test_token_ids_in_give_the_same_as_the_chat_they_came_from(folder: Path, tokenizer: Any) -> None:
+    [[by_chat]] = run(folder, [chat("hi", seed=1)])
+    prompt = by_chat.prompt_token_ids or []
+    assert tokenizer.decode(prompt).endswith("<|im_start|>assistant\n<think></think>")
+    request = CompletionRequest(token_ids=prompt, sampling=Sampling(seed=1, max_tokens=24))
+    assert run(folder, [request])[0][0] == by_chat
+
+
+def tool_prompt(folder: Path, tokenizer: Any) -> str:
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    messages: list[ChatMessage] = [{"role": "user", "content": "q"}, {"role": "tool", "content": "3"}]
+    request = CompletionRequest(messages=messages, tools=[tool], sampling=Sampling(max_tokens=1))
+    return tokenizer.decode(run(folder, [request])[0][0].prompt_token_ids)
+
+
+def test_a_template_that_speaks_tools_gets_them(folder: Path, tokenizer: Any) -> None:
+    text = tool_prompt(folder, tokenizer)
+    assert '"name": "add"' in text
+    assert "<|im_start|>tool\n3" in text
+
+
+def test_a_template_that_drops_tools_gets_them_as_text(tmp_path: Path, tokenizer: Any) -> None:
+    build_model(tmp_path, TEMPLATE[TEMPLATE.index("{% endif %}") + len("{% endif %}") :])
+    text = tool_prompt(tmp_path, tokenizer)
+    assert text.startswith("<|im_start|>system\n# Tools")
+    assert '"name": "add"' in text
+    assert "<|im_start|>user\n<tool_response>\n3\n</tool_response>" in text
+
+
+def test_a_prompt_that_does_not_fit_fails_alone(folder: Path) -> None:
+    async def go() -> list[Any]:
+        engine = TransformersEngine(str(folder), "cpu")
+        bad = [
+            chat("x" * CONTEXT),
+            CompletionRequest(token_ids=[5, 100_000]),
+            CompletionRequest(token_ids=[]),
+        ]
+        results = await asyncio.gather(*map(engine.complete, [*bad, chat("hi", seed=1)]), return_exceptions=True)
+        await engine.close()
+        return results
+
+    *bad, good = asyncio.run(go())
+    assert all(isinstance(error, EngineFailed) for error in bad)
+    assert [words in str(error) for words, error in zip(("context 1024", "100000", "empty"), bad, strict=True)] == [
+        True
+    ] * 3
+    assert good == run(folder, [chat("hi", seed=1)])[0][0]
+
+
+def test_a_completion_is_cut_where_the_context_ends(folder: Path) -> None:
+    prompt = [i % 256 for i in range(CONTEXT - 2)]
+    [[completion]] = run(folder, [CompletionRequest(token_ids=prompt, sampling=Sampling(seed=1))])
+    assert len(completion.token_ids or []) <= 2
+    assert completion.finish_reason == "length"
+
+
+class Gate:
+    """Holds the first wave after its first token until opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from engine import generation
+
+        self.reached, self.opened = threading.Event(), threading.Event()
+        self.rows: list[int] = []
+        real = generation.draw
+
+        def draw(logits: Any, samplings: Any, points: Any) -> Any:
+            self.rows.append(len(points))
+            self.reached.set()
+            assert self.opened.wait(30)
+            return real(logits, samplings, points)
+
+        monkeypatch.setattr(generation, "draw", draw)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate(monkeypatch)
+    yield made
+    made.opened.set()
+
+
+def test_cancelled_requests_free_their_slots_and_the_loop_stays_free(folder: Path, gate: Gate) -> None:
+    async def go() -> Completion:
+        engine = TransformersEngine(str(folder), "cpu", max_batch=1)
+        running = asyncio.create_task(engine.complete(chat("long", seed=1, max_tokens=200)))
+        while not gate.reached.is_set():
+            await asyncio.sleep(0.005)  # the loop turns while the worker is held
+        waiting = asyncio.create_task(engine.complete(chat("waiting", max_tokens=200)))
+        last = asyncio.create_task(engine.complete(chat("hi", seed=1, max_tokens=4)))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        running.cancel()
+        await asyncio.wait([waiting, running], timeout=5)
+        gate.opened.set()
+        reply = await asyncio.wait_for(last, 20)
+        await engine.close()
+        return reply
+
+    reply = asyncio.run(go())
+    assert len(reply.token_ids or []) == 4
+    assert len(gate.rows) == 1 + 4, "one step of the abandoned row, none of the waiting one, four of the last"
+
+
+def test_a_call_ends_at_its_timeout(folder: Path, gate: Gate) -> None:
+    async def go() -> None:
+        engine = TransformersEngine(str(folder), "cpu", timeout_s=0.5)
+        try:
+            await engine.complete(chat("hi"))
+        finally:
+            gate.opened.set()
+            await engine.close()
+
+    with pytest.raises(EngineFailed, match=r"timeout_s=0\.5"):
+        asyncio.run(go())
+
+
+def test_closing_ends_what_runs_and_what_waits(folder: Path, gate: Gate) -> None:
+    async def go() -> list[Any]:
+        engine = TransformersEngine(str(folder), "cpu", max_batch=1)
+        calls = [asyncio.create_task(engine.complete(chat(str(i), max_tokens=200))) for i in range(2)]
+        while not gate.reached.is_set():
+            await asyncio.sleep(0.005)
+        asyncio.get_running_loop().call_later(0.05, gate.opened.set)
+        await engine.close()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        with pytest.raises(EngineFailed, match="closed"):
+            await engine.complete(chat("late"))
+        return results
+
+    results = asyncio.run(go())
+    assert [isinstance(result, EngineFailed) and "closed" in str(result) for result in results] == [True, True]
+    assert len(gate.rows) == 1
+
+
+def test_an_error_of_the_model_reaches_all_and_the_engine_lives_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine import generation
+
+    real = generation.generate
+    calls: list[int] = []
+
+    def broken(*arguments: Any) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("device on fire")
+        real(*arguments)
+
+    monkeypatch.setattr(generation, "generate", broken)
+
+    async def go() -> list[Any]:
+        engine = TransformersEngine(str(folder), "cpu")
+        requests = [chat("a", max_tokens=2), chat("b", max_tokens=2)]
+        results = await asyncio.gather(*map(engine.complete, requests), return_exceptions=True)
+        results.append(await engine.complete(requests[0]))
+        await engine.close()
+        return results
+
+    first, second, third = asyncio.run(go())
+    assert "device on fire" in str(first)
+    assert "device on fire" in str(second)
+    assert isinstance(third, Completion)
+
+
+def test_weights_that_give_nan_are_an_error(tmp_path: Path) -> None:
+    build_model(tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(math.nan)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(EngineFailed, match="not finite"):
+        run(tmp_path, [chat("hi")])
+
+
+def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-model"}), encoding="utf-8")
+    with pytest.raises(EngineFailed, match="cannot load") as caught:
+        run(tmp_path, [chat("hi")])
+    assert str(tmp_path) in str(caught.value)
+    with pytest.raises(EngineFailed, match="no folder"):
+        TransformersEngine(str(tmp_path / "absent"))
+
+
+def test_a_model_without_chat_template_says_so(tmp_path: Path) -> None:
+    build_model(tmp_path, None)
+    with pytest.raises(EngineFailed, match="no chat template"):
+        run(tmp_path, [chat("hi")])

@@ -1,0 +1,56 @@
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sandbox.protocol import Sandbox
+from tasks import MathPair, grade_math, grade_math_batch
+from workflow.failures import LimitExceeded
+
+InJail = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
+
+
+def test_one_answer(in_jail: InJail) -> None:
+    grade = in_jail(lambda sandbox: grade_math(sandbox, r"\frac{14}{3}", r"\dfrac{28}{6}"))
+    assert grade.correct
+    assert (grade.verdict, grade.gold, grade.answer) == ("correct", r"\frac{14}{3}", r"\dfrac{28}{6}")
+
+
+def test_an_answer_that_never_ends_is_killed_and_costs_the_others_nothing(in_jail: InJail) -> None:
+    pairs = [
+        MathPair(gold="5", answer="5"),
+        MathPair(gold="5", answer="10^{10^{10^{10^{10}}}}"),
+        MathPair(gold="5", answer=None),
+        MathPair(gold="{{", answer="5"),
+        MathPair(gold="5", answer="6"),
+    ]
+    start = time.monotonic()
+    grades = in_jail(lambda sandbox: grade_math_batch(sandbox, pairs))
+    verdicts = [grade.verdict for grade in grades]
+    assert verdicts[0] == "correct"
+    assert verdicts[1] in ("timeout", "memory", "wrong")
+    assert verdicts[2:] == ["no_answer", "gold_unparseable", "wrong"]
+    assert time.monotonic() - start < 30
+
+
+class _SlowOn:
+    """Answers at once unless a pair's answer is `slow`, which takes longer than allowed."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def call(self, target: str, payload: Any, *, wall_s: float = 10.0, memory_mb: int = 1024) -> Any:
+        self.sizes.append(len(payload))
+        if any(pair["answer"] == "slow" for pair in payload):
+            raise LimitExceeded("wall_s", wall_s, wall_s)
+        return ["correct"] * len(payload)
+
+
+def test_pairs_share_a_fork_until_one_hits_a_limit(in_jail: InJail) -> None:
+    fake: Any = _SlowOn()
+    pairs = [MathPair(gold="1", answer=str(number)) for number in range(70)]
+    assert all(grade.correct for grade in in_jail(lambda _: grade_math_batch(fake, pairs)))
+    assert fake.sizes == [64, 6]
+    fake.sizes.clear()
+    grades = in_jail(lambda _: grade_math_batch(fake, [pairs[0], MathPair(gold="1", answer="slow"), pairs[1]]))
+    assert [grade.verdict for grade in grades] == ["correct", "timeout", "correct"]
+    assert fake.sizes == [3, 1, 1, 1]

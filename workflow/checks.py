@@ -1,0 +1,94 @@
+"""Argument checks for the contract's classes: pydantic validates, the errors name node, argument and fix.
+
+Arguments that older programs pass and that mean nothing here are accepted and ignored; any other unknown one is
+an error. The static check of whole programs is `designer.check`, not here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from pydantic import ConfigDict, ValidationError, validate_call
+
+from workflow.failures import ContractError
+
+IGNORED_ARGUMENTS = frozenset(
+    {
+        "ai_client",
+        "tokenizer",
+        "server_address",
+        "ppo_trainer_config",
+        "enable_thinking",
+        "enable_conversation_logging",
+    }
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` was probably meant to be, or None."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
+def contract(function: Callable[P, R]) -> Callable[P, R]:
+    """Validate a method's arguments against its annotations.
+
+    Raises `ContractError` that names the class, the node (if it has a name), the argument, the value and the
+    nearest valid name.
+    """
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    validated: list[Callable[..., R]] = []
+
+    @functools.wraps(function)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> R:
+        kwargs = {key: value for key, value in kwargs.items() if key not in IGNORED_ARGUMENTS}
+        if not validated:
+            # Built on first use: annotations may name classes defined further down.
+            validated.append(validate_call(config=ConfigDict(arbitrary_types_allowed=True))(function))
+        try:
+            return validated[0](self, *args, **kwargs)
+        except ValidationError as error:
+            raise ContractError(_explain(self, function.__name__, names, args, kwargs, error)) from None
+
+    return checked  # type: ignore[return-value]  # same parameters, with `self` made explicit
+
+
+def _explain(
+    self: Any,
+    method: str,
+    names: list[str],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: ValidationError,
+) -> str:
+    given = kwargs.get("name", args[0] if args and names[:1] == ["name"] else getattr(self, "name", None))
+    owner = type(self).__name__ + ("" if method == "__init__" else f".{method}")
+    who = f"{owner} {given!r}" if isinstance(given, str) else owner
+    problems = []
+    for item in error.errors():
+        place = item["loc"][0] if item["loc"] else ""
+        argument = names[place - 1] if isinstance(place, int) and 0 < place <= len(names) else str(place)
+        where = ".".join(str(part) for part in (argument, *item["loc"][1:]))
+        if item["type"] == "unexpected_keyword_argument":
+            hint = nearest(argument, names)
+            fix = f"did you mean {hint!r}?" if hint else f"valid arguments: {', '.join(names)}"
+            problems.append(f"unknown argument {argument!r}; {fix}")
+        elif item["type"] in (
+            "missing_argument",
+            "missing_positional_only_argument",
+            "missing_keyword_only_argument",
+        ):
+            problems.append(f"argument {where!r} is missing")
+        elif item["type"] == "unexpected_positional_argument":
+            problems.append(f"too many positional arguments; valid arguments: {', '.join(names)}")
+        else:
+            value = repr(item.get("input"))
+            shown = value if len(value) <= 80 else value[:77] + "..."
+            problems.append(f"argument {where!r}: {item['msg']} (got {shown})")
+    return f"{who}: " + "; ".join(problems)

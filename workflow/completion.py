@@ -1,0 +1,106 @@
+"""What goes into an engine and what comes out: messages or token ids in, a completion out.
+
+These types are shared by nodes, engines and the Trace. No engine lives here and nothing here talks to one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import TypedDict
+
+
+class ChatMessage(TypedDict):
+    """One chat turn. A `tool` turn carries the text that a tool returned to the agent."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class Sampling(BaseModel):
+    """How tokens are drawn. Recorded with every completion, since importance ratios depend on it.
+
+    The default temperature is 1.0, the policy's own distribution: executions of one design must differ for
+    group-relative advantages to carry signal.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    temperature: float = Field(default=1.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    """0 keeps every token."""
+    max_tokens: int = Field(default=8192, ge=1)
+    """Completion tokens; 8192 is the MetaAgent-X setting (section 4.1)."""
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    logprobs: bool = False
+    """Ask for one behaviour log-probability (natural log) per completion token."""
+
+
+class Usage(BaseModel):
+    """Tokens counted by the engine; `cost_usd` only where a price is configured."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cost_usd=sum(costs) if costs else None,
+        )
+
+
+class CompletionRequest(BaseModel):
+    """One question to an engine: `messages` or `token_ids`, never both.
+
+    `agent` and `key` say who asks: `key` is unique within a run and does not depend on the order in which
+    concurrent calls happen to be made (see `workflow.scheduler`). Replay and per-call seeds use it; the
+    model never sees it.
+    """
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    messages: list[ChatMessage] | None = None
+    token_ids: list[int] | None = None
+    tools: list[dict[str, Any]] = []
+    """Tool schemas, as `ToolRegistry.get_tool_schemas()` gives them."""
+    sampling: Sampling = Sampling()
+    agent: str = ""
+    key: str = ""
+
+    @model_validator(mode="after")
+    def _exactly_one_prompt(self) -> CompletionRequest:
+        if (self.messages is None) == (self.token_ids is None):
+            raise ValueError("give either messages or token_ids")
+        return self
+
+
+class Completion(BaseModel):
+    """What an engine returned. Lists of ids and log-probabilities are None where the engine has none.
+
+    `token_ids` and `logprobs` have one entry per completion token; `logprobs` are natural logs under the
+    sampling actually used.
+    """
+
+    text: str
+    finish_reason: FinishReason = "stop"
+    token_ids: list[int] | None = None
+    logprobs: list[float] | None = None
+    prompt_token_ids: list[int] | None = None
+    usage: Usage = Usage()
+    model: str = ""
+    weights_version: int | None = None

@@ -1,0 +1,134 @@
+"""The few, named ways in which a run can end badly (docs/architecture.md, decision 7).
+
+Each failure is an exception with fields, and has a serializable `Failure` record for the Trace.
+`ProgramRejected`, `ProgramFailed` and `LimitExceeded` are data: they become rewards.
+`EngineFailed` and `SandboxUnavailable` are infrastructure: they are retried, then stop loudly, and never
+become rewards. This module does not retry, log or decide rewards.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+FailureKind = Literal["program_rejected", "program_failed", "limit_exceeded", "engine_failed", "sandbox_unavailable"]
+
+LimitKind = Literal["wall_s", "cpu_s", "memory_mb", "output_bytes", "agent_calls", "tokens", "tool_calls"]
+
+
+class Finding(BaseModel):
+    """One thing that the static check found wrong (or doubtful) in a program."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    line: int
+    """Line in the program, counted from 1; 0 when the finding concerns the whole program."""
+    code: str
+    """Short stable identifier, such as `unknown-argument`."""
+    message: str
+    """Names the culprit and its value."""
+    fix: str = ""
+    """What to write instead."""
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        place = f"line {self.line}: " if self.line else ""
+        return f"{place}{self.message}" + (f" Fix: {self.fix}" if self.fix else "")
+
+
+class Failure(BaseModel):
+    """Serializable record of a failed run; `kind` says which exception it stands for."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    kind: FailureKind
+    message: str
+    fields: dict[str, Any] = {}
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """True for failures that must never become a reward."""
+        return self.kind in ("engine_failed", "sandbox_unavailable")
+
+
+class MetaAgentError(Exception):
+    """Base of the five failure kinds. `record()` gives the form that goes into a Trace."""
+
+    kind: FailureKind
+
+    def record(self) -> Failure:
+        fields = {k: v for k, v in vars(self).items() if not k.startswith("_")}
+        return Failure(kind=self.kind, message=str(self), fields=fields)
+
+
+class ProgramRejected(MetaAgentError):
+    """The program was refused before it ran. `findings` name line, culprit and fix."""
+
+    kind = "program_rejected"
+
+    def __init__(self, findings: list[Finding]) -> None:
+        self.findings = findings
+        super().__init__("\n".join(str(finding) for finding in findings))
+
+    def record(self) -> Failure:
+        findings = [finding.model_dump() for finding in self.findings]
+        return Failure(kind=self.kind, message=str(self), fields={"findings": findings})
+
+
+class ProgramFailed(MetaAgentError):
+    """The program raised. `line` is the line of the program where it happened, if known."""
+
+    kind = "program_failed"
+
+    def __init__(self, error_type: str, message: str, line: int | None = None) -> None:
+        self.error_type = error_type
+        self.line = line
+        place = f" (line {line})" if line else ""
+        super().__init__(f"{error_type}: {message}{place}")
+
+
+class LimitExceeded(MetaAgentError):
+    """A run hit one of its limits: `used` went past `limit`, both in the unit that `limit_kind` names."""
+
+    kind = "limit_exceeded"
+
+    def __init__(self, limit_kind: LimitKind, limit: float, used: float) -> None:
+        self.limit_kind = limit_kind
+        self.limit = limit
+        self.used = used
+        super().__init__(f"limit {limit_kind}={limit:g} exceeded (used {used:g}); raise Limits.{limit_kind}")
+
+
+class EngineFailed(MetaAgentError):
+    """An engine could not give a completion after its retries."""
+
+    kind = "engine_failed"
+
+    def __init__(self, engine: str, reason: str, attempts: int = 1, status: int | None = None) -> None:
+        self.engine = engine
+        self.attempts = attempts
+        self.status = status
+        tries = f" after {attempts} attempts" if attempts > 1 else ""
+        super().__init__(f"engine {engine} failed{tries}: {reason}")
+
+
+class SandboxUnavailable(MetaAgentError):
+    """No jail can be had, or one died for reasons that are not the program's. `fix` says what to do."""
+
+    kind = "sandbox_unavailable"
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        self.fix = fix
+        super().__init__(f"sandbox unavailable: {reason}" + (f" Fix: {fix}" if fix else ""))
+
+
+class ContractError(TypeError):
+    """A node was built or used against the contract: an unknown argument, a wrong type, a missing method.
+
+    The message names the node, the argument and the nearest valid name.
+    """
+
+
+class NoEngineConnected(RuntimeError):
+    """A workflow was run outside a jail with no engine connected."""

@@ -1,0 +1,162 @@
+"""The structure of a workflow as plain data, for `show`, for statistics and for finding unreachable nodes.
+
+Describes what was built; it runs nothing and draws nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import BaseModel
+
+from workflow.flows import AgentGraph, ConditionalWorkflow, LoopWorkflow, Workflow
+from workflow.nodes import AgentNode, DebateNode, EnsembleNode, ReflectionNode, RouterNode, WorkflowNode
+
+Role = Literal["step", "member", "judge", "solver", "critic", "debater", "route", "node"]
+
+
+class GraphEdge(BaseModel):
+    """A directed edge between two children of an `AgentGraph`, by name; `label` is its condition's result."""
+
+    source: str
+    target: str
+    label: str = ""
+
+
+class GraphNode(BaseModel):
+    """One node and what it is made of."""
+
+    kind: str
+    """Class name, such as `EnsembleNode`; a program's own subclass keeps its own name."""
+    name: str
+    role: Role = "step"
+    """What it does for its parent."""
+    detail: str = ""
+    tools: list[str] = []
+    children: list[GraphNode] = []
+    edges: list[GraphEdge] = []
+
+    def walk(self) -> list[GraphNode]:
+        """This node and all below it, parents first."""
+        return [self, *(below for child in self.children for below in child.walk())]
+
+
+def children_of(node: WorkflowNode) -> list[tuple[Role, WorkflowNode]]:
+    """The nodes that a node is made of, with their roles. A program's own node owns what it holds as attributes."""
+    if isinstance(node, EnsembleNode):
+        members: list[tuple[Role, WorkflowNode]] = [("member", agent) for agent in node.agents]
+        judge = node.consensus_agent if node.strategy == "consensus" else None
+        return [*members, ("judge", judge)] if judge else members
+    if isinstance(node, ReflectionNode):
+        return [("solver", node.agent), ("critic", node.critic_agent or node.agent)]
+    if isinstance(node, DebateNode):
+        debaters: list[tuple[Role, WorkflowNode]] = [("debater", debater) for debater in node.debaters]
+        return [*debaters, ("judge", node.judge)] if node.judge else debaters
+    if isinstance(node, RouterNode):
+        return [("route", route) for route in node.routes.values()]
+    if isinstance(node, AgentGraph):
+        return [("node", child) for child in node.nodes.values()]
+    if isinstance(node, Workflow):
+        return [("step", child) for child in node.nodes]
+    return [("node", child) for child in nodes_in(vars(node).values())]
+
+
+def nodes_in(values: Iterable[object]) -> list[WorkflowNode]:
+    """All nodes among some values, those in lists, tuples and dicts included."""
+    found: list[WorkflowNode] = []
+    for value in values:
+        if isinstance(value, WorkflowNode):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += [item for item in value if isinstance(item, WorkflowNode)]
+        elif isinstance(value, dict):
+            found += [item for item in value.values() if isinstance(item, WorkflowNode)]
+    return found
+
+
+def reachable(roots: Iterable[WorkflowNode]) -> set[int]:
+    """Identities (`id`) of all nodes at or below the roots."""
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            stack += [child for _, child in children_of(node)]
+    return seen
+
+
+def describe(node: WorkflowNode, role: Role = "step", _above: tuple[int, ...] = ()) -> GraphNode:
+    """The graph below `node`. A node that is used in two places appears in both; one inside itself is cut short."""
+    graph = GraphNode(kind=type(node).__name__, name=node.name, role=role, detail=_detail(node))
+    if isinstance(node, AgentNode) and node.tool_registry:
+        graph.tools = node.tool_registry.list_tools()
+    if id(node) in _above:
+        graph.detail = "(itself again)"
+        return graph
+    graph.children = [describe(child, its_role, (*_above, id(node))) for its_role, child in children_of(node)]
+    if isinstance(node, RouterNode):
+        for child, key in zip(graph.children, node.routes, strict=True):
+            child.detail = _joined(f"if {key}", child.detail)
+    elif isinstance(node, ConditionalWorkflow):
+        for child, condition in zip(graph.children, node.conditions, strict=True):
+            child.detail = _joined("conditional" if condition else "", child.detail)
+    elif isinstance(node, AgentGraph):
+        graph.edges = [GraphEdge(source=source, target=target) for source, target in node.edges.items()]
+        for source, choices in node.conditional_edges.items():
+            for _, targets in choices:
+                graph.edges += [GraphEdge(source=source, target=to, label=str(key)) for key, to in targets.items()]
+    return graph
+
+
+def _detail(node: WorkflowNode) -> str:
+    if isinstance(node, AgentNode):
+        return f"max {node.max_turns} turns" if node.tool_registry and node.tool_registry.list_tools() else ""
+    if isinstance(node, EnsembleNode):
+        return node.strategy
+    if isinstance(node, ReflectionNode):
+        return f"at most {node.num_iterations} reviews"
+    if isinstance(node, DebateNode):
+        return f"{node.num_rounds} rounds"
+    if isinstance(node, RouterNode):
+        return f"default {node.default_route}"
+    if isinstance(node, AgentGraph):
+        return f"at most {node.max_steps} steps"
+    if isinstance(node, LoopWorkflow):
+        return f"at most {node.max_iterations} passes"
+    return ""
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def main_workflow(values: dict[str, object]) -> WorkflowNode | None:
+    """The workflow that a program means when it only defines one: `workflow` if so named, else the last workflow
+    defined, else the last node. `values` are the program's global variables in order of definition."""
+    named = values.get("workflow")
+    if isinstance(named, WorkflowNode):
+        return named
+    nodes = [value for value in values.values() if isinstance(value, WorkflowNode)]
+    flows = [node for node in nodes if isinstance(node, (Workflow, AgentGraph))]
+    return (flows or nodes or [None])[-1]
+
+
+Structure = Literal["single", "reflection", "ensemble", "debate", "router", "other"]
+
+_TELLING_KINDS: dict[str, Structure] = {
+    "ReflectionNode": "reflection",
+    "EnsembleNode": "ensemble",
+    "DebateNode": "debate",
+    "RouterNode": "router",
+}
+
+
+def structure(graph: GraphNode) -> Structure:
+    """Name of a workflow's structure, as counted in MetaAgent-X Table 6 (which names the first three)."""
+    kinds = [node.kind for node in graph.walk()]
+    for kind, name in _TELLING_KINDS.items():
+        if kind in kinds:
+            return name
+    return "single" if kinds.count("AgentNode") == 1 else "other"

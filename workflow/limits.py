@@ -1,0 +1,39 @@
+"""The limits of one run, in one typed place. Enforced by the driver or the jail, not here."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Limits(BaseModel):
+    """Limits of one run of a program. A run that passes one ends with `LimitExceeded(kind, limit, used)`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    wall_s: float = Field(default=600.0, gt=0)
+    """Seconds from start to answer, agent calls included."""
+    cpu_s: int = Field(default=20, ge=1)
+    """CPU seconds of the program itself (agents think elsewhere)."""
+    memory_mb: int = Field(default=512, ge=16)
+    """Address space that the program may add to the worker's own, in MiB."""
+    output_bytes: int = Field(default=1 << 20, ge=1)
+    """What the program may print, in bytes."""
+    agent_calls: int = Field(default=64, ge=0)
+    tokens: int = Field(default=500_000, ge=0)
+    """Prompt and completion tokens of all agent calls together."""
+    tool_calls: int = Field(default=128, ge=0)
+    """Tool calls and code runs together."""
+
+
+class CodeLimits(BaseModel):
+    """Limits of one code run. A run that passes one says so in `CodeResult.limit`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    wall_s: float = Field(default=30.0, gt=0)
+    cpu_s: int = Field(default=30, ge=1)
+    memory_mb: int = Field(default=512, ge=16)
+    output_bytes: int = Field(default=256 << 10, ge=1)
+    """stdout and stderr together, in bytes."""
+    disk_mb: int = Field(default=64, ge=1)
+    """Size of the workspace, in MiB."""

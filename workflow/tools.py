@@ -1,0 +1,133 @@
+"""Tools that an agent may call: the registry, and the text protocol of tool calls.
+
+A call is `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. Bad calls become messages to the agent,
+never exceptions. Nothing here executes code in a sandbox; a tool is a plain Python function of the program.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from workflow.checks import contract, nearest
+from workflow.text import blocks
+
+_FENCE = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
+
+
+class Tool(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    name: str = Field(min_length=1)
+    func: Callable[..., Any]
+    description: str = ""
+    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+    """JSON Schema of the arguments."""
+
+    @field_validator("parameters")
+    @classmethod
+    def _is_object_schema(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if value and value.get("type", "object") != "object":
+            raise ValueError('parameters must be a JSON Schema of type "object"')
+        return value
+
+    @property
+    def schema(self) -> dict[str, Any]:  # type: ignore[override]  # shadows BaseModel's deprecated alias
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": self.parameters or {"type": "object", "properties": {}},
+            },
+        }
+
+
+class ToolRegistry:
+    """The tools of a program. Registering a name again replaces the tool."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, Tool] = {}
+
+    @contract
+    def register(
+        self,
+        name: str,
+        func: Callable[..., Any],
+        description: str = "",
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        self._tools[name] = Tool(name=name, func=func, description=description, parameters=parameters or {})
+
+    def get_tool(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def list_tools(self) -> list[str]:
+        return list(self._tools)
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        return [tool.schema for tool in self._tools.values()]
+
+    def problem_with(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Why this call cannot be made, in words for the agent, or None if it can."""
+        tool = self._tools.get(name)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            hint = nearest(name, self._tools)
+            return f"unknown tool {name!r}.{f' Did you mean {hint!r}?' if hint else ''} Available tools: {known}."
+        properties = tool.parameters.get("properties", {})
+        missing = [key for key in tool.parameters.get("required", []) if key not in arguments]
+        unknown = [key for key in arguments if properties and key not in properties]
+        if missing or unknown:
+            wrong = [f"missing {key!r}" for key in missing] + [f"unknown {key!r}" for key in unknown]
+            return f"bad arguments for {name!r}: {', '.join(wrong)}. Expected: {', '.join(properties) or 'none'}."
+        return None
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Call a tool at once. Raises ValueError for an unknown name or arguments that do not fit."""
+        problem = self.problem_with(name, arguments)
+        if problem:
+            raise ValueError(problem)
+        return self._tools[name].func(**arguments)
+
+
+@dataclass(frozen=True)
+class ParsedCall:
+    """One tool call found in a reply: either `name` and `arguments`, or what is wrong with it."""
+
+    name: str = ""
+    arguments: dict[str, Any] | None = None
+    problem: str | None = None
+
+
+def parse_tool_calls(text: str) -> list[ParsedCall]:
+    """All tool calls of a reply, in order. `parameters` is accepted for `arguments`; bad JSON is reported."""
+    return [_parse_call(body) for body in blocks("tool_call", text)]
+
+
+def _parse_call(body: str) -> ParsedCall:
+    body = body.strip()
+    fenced = _FENCE.match(body)
+    body = fenced.group(1) if fenced else body
+    shape = '{"name": ..., "arguments": {...}}'
+    try:
+        # Literal newlines inside strings are what models write for code: accept them.
+        call = json.loads(body, strict=False)
+    except (ValueError, RecursionError) as error:
+        return ParsedCall(problem=f"the tool call is not valid JSON ({error}). Write it as {shape}.")
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return ParsedCall(problem=f"the tool call has no name. Write it as {shape}.")
+    arguments = call.get("arguments", call.get("parameters", {}))
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments, strict=False)
+        except (ValueError, RecursionError):
+            arguments = None
+    if not isinstance(arguments, dict):
+        return ParsedCall(call["name"], problem=f"arguments of {call['name']!r} must be a JSON object.")
+    return ParsedCall(call["name"], arguments)
