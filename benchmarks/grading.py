@@ -21,7 +21,17 @@ from rich.table import Table
 from benchmarks.gold_mutants import mutants, redressed
 from sandbox import ProcessSandbox
 from sandbox.protocol import Sandbox
-from tasks import READERS, AssertTests, MathPair, Problem, code_answer, grade_code, grade_math_batch, math_answer
+from tasks import (
+    MATH_WORKER,
+    READERS,
+    AssertTests,
+    MathPair,
+    Problem,
+    code_answer,
+    grade_code,
+    grade_math_batch,
+    math_answer,
+)
 
 MATH_FILES = {"math500": "math500.json", "aime": "aime24.jsonl", "gsm8k": "gsm8k_test.jsonl"}
 CODE_FILES: dict[str, tuple[str, str]] = {
@@ -51,7 +61,7 @@ async def main(folder: Path, rows: int | None, only: str | None) -> None:
         share = f"{wanted / total:.2%}" if total else "-"
         table.add_row(data, what, goal, str(total), str(wanted), share, f"{time.monotonic() - since:.1f}")
 
-    async with ProcessSandbox(preload=("tasks.math_worker",)) as sandbox:
+    async with ProcessSandbox(preload=(MATH_WORKER,)) as sandbox:
         for name, file in MATH_FILES.items():
             if only != "code":
                 problems = READERS[name](folder / file)[:rows]

@@ -172,22 +172,21 @@ def design_from_bank(problem: str) -> BankDesign:
     """Choose a template for the problem and write it out. Same problem, same design; raises nothing."""
     features = features_of(problem)
     rule = choose(features)
+    template = get_template(rule.template)
     advice = {"GUIDANCE": guidance_for(problem, features), "CHECKS": checks_for(problem, features)}
     return BankDesign(
         template=rule.template,
         features=features,
-        reason=f"{_summary(features)}. Chosen because of {rule.template}'s purpose: {rule.reason}.",
-        program=write_out(get_template(rule.template), advice),
+        reason=f"{_summary(features)}. Hence {template.pattern}: {rule.reason}.",
+        program=write_out(template, advice),
     )
 
 
 def _summary(features: Features) -> str:
-    parts = [
-        f"Looks like {features.difficulty} {features.domain}" if features.domain != "unclear" else "Domain unclear"
-    ]
-    if features.topics:
-        parts.append("about " + ", ".join(features.topics[:3]))
-    return " ".join(parts)
+    if features.domain == "unclear":
+        return "Neither clearly math nor code"
+    about = f", about {', '.join(features.topics[:3])}" if features.topics else ""
+    return f"Looks like {features.domain} of {features.difficulty} level{about}"
 
 
 def write_out(template: Template, advice: Mapping[str, str]) -> str:
@@ -209,12 +208,9 @@ def string_literal(text: str, width: int = 100) -> str:
 
     Nothing in it can be mistaken for the end of a `<code>` block or of a Markdown fence.
     """
-    pieces = [
-        line[start : start + width]
-        for line in re.findall(r"[^\n]*\n|[^\n]+", text)
-        for start in range(0, len(line), width)
-    ]
-    return "(\n" + "".join(f"    {_quoted(piece)}\n" for piece in pieces or [""]) + ")"
+    pieces = re.findall(rf"[^\n]{{0,{width}}}(?:\n| |\Z)|[^\n]{{1,{width}}}", text)
+    lines = [f"    {_quoted(piece)}\n" for piece in pieces if piece] or ['    ""\n']
+    return "(\n" + "".join(lines) + ")"
 
 
 def _quoted(piece: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks how a program uses the contract: what it imports, the arguments it passes, the attributes it reads.
+"""Checks how a program uses the contract: the arguments it passes and the attributes it reads.
 
 Signatures, types and rules are those of the real classes: arguments are bound to the real signature, values that
 are certain are validated against the real annotations, and the real constructor (ours, never the program's) is
@@ -20,20 +20,18 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 import workflow
-from designer.program import CONTRACT, Program, Undecided, Unknown, is_stand_in, names_of
+from designer.program import CONTRACT, Program, Undecided, Unknown, is_stand_in
 from workflow import WorkflowNode
 from workflow.checks import IGNORED_ARGUMENTS, nearest
 from workflow.failures import ContractError, Finding
 
 
 def contract_findings(program: Program) -> list[Finding]:
-    """Findings about imports from the contract, calls of its classes and methods, and attributes of its objects."""
+    """Findings about calls of the contract's classes and methods, and about attributes of its objects."""
     findings: list[Finding] = []
     excused = _attributes_that_the_program_makes(program.tree)
     for node in ast.walk(program.tree):
-        if isinstance(node, ast.ImportFrom):
-            findings += _import_findings(node)
-        elif isinstance(node, ast.Call):
+        if isinstance(node, ast.Call):
             findings += _call_findings(program, node)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr not in excused:
             findings += _attribute_findings(program, node)
@@ -45,27 +43,6 @@ def contract_findings(program: Program) -> list[Finding]:
 def _did_you_mean(name: str, known: list[str], otherwise: str) -> str:
     hint = nearest(name, known)
     return f"did you mean {hint!r}?" if hint else f"{otherwise}: {', '.join(known)}"
-
-
-# Imports
-
-
-def _import_findings(node: ast.ImportFrom) -> list[Finding]:
-    module = node.module or ""
-    if node.level or module.partition(".")[0] != "workflow":
-        return []
-    findings = []
-    for alias in node.names:
-        known = names_of(module)
-        if alias.name == "*" or alias.name in known:
-            continue
-        place = f"module {module!r} has no {alias.name!r}" if known else f"there is no module {module!r}"
-        if alias.name in CONTRACT:
-            fix = f"write: from workflow import {alias.name}"
-        else:
-            fix = _did_you_mean(alias.name, list(CONTRACT), "workflow offers")
-        findings.append(Finding(line=alias.lineno, code="unknown-import", message=place, fix=fix))
-    return findings
 
 
 # Calls
@@ -283,12 +260,6 @@ def _attributes(kind: type) -> frozenset[str]:
 def _attribute_findings(program: Program, node: ast.Attribute) -> list[Finding]:
     owner = program.value(node.value)
     parent = program.parents.get(node)
-    if isinstance(owner, ModuleType):
-        if owner is not workflow or node.attr in CONTRACT or node.attr == "nodes":
-            return []
-        fix = _did_you_mean(node.attr, list(CONTRACT), "workflow offers")
-        message = f"module 'workflow' has no {node.attr!r}"
-        return [Finding(line=node.lineno, code="unknown-import", message=message, fix=fix)]
     if isinstance(owner, EnumType):
         if hasattr(owner, node.attr):
             return []

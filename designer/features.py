@@ -15,19 +15,27 @@ Domain = Literal["math", "code", "unclear"]
 Difficulty = Literal["easy", "medium", "hard"]
 AnswerForm = Literal["value", "integer", "choice", "proof", "function", "program"]
 
+LONGEST = 20_000
+"""Characters of a problem that are looked at; what follows is ignored."""
+
 _FIGURE = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 _CONTROL = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 _CODE = re.compile(
-    r"^\s*(?:async )?def \w+\s*\(|^\s*class \w+.*:\s*$|>>> |^\s*assert \w|```|"
+    r"^[ \t]*(?:async )?def \w+[ \t]*\(|^[ \t]*class \w+.*:[ \t]*$|>>> |^[ \t]*assert \w|```|"
     r"\b(?:write|implement|complete|create|code|develop|design)\b[^.?!]{0,40}"
     r"\b(?:function|program|method|script|algorithm|code|class|regex|sql query)\b|"
     r"\bstandard (?:input|output)\b|\bstd(?:in|out)\b|\bpython\b|\btest cases?\b|\btime limit\b|"
     r"\byour (?:function|program|code)\b|\b(?:function|program|method) (?:should|must) (?:return|print|output|take)\b|"
-    r"^\W*(?:sample |example )?(?:input|output)(?: format)?\W*$",
+    r"^[^\w\n]*(?:sample |example )?(?:input|output)(?: format)?[^\w\n]*$",
     re.IGNORECASE | re.MULTILINE,
 )
-_NOTATION = re.compile(r"\$[^$]+\$|\\\(|\\\[|\\(?:frac|sqrt|sum|int|log|sin|cos|tan|cdot|le|ge|begin)\b")
+FORMULA = (
+    r"\$\$.{1,2000}?\$\$|\$(?!\d[\d,.]*\s+[a-zA-Z]{2})[^$]{1,2000}\$|\\\[.{1,2000}?\\\]|\\\(.{1,2000}?\\\)|"
+    r"\\begin\{(?P<environment>\w+\*?)\}.{1,2000}?\\end\{(?P=environment)\}"
+)
+"""A LaTeX formula. A dollar sign before an amount, as in `$5 each and $2 per box`, opens none."""
+_NOTATION = re.compile(FORMULA + r"|\\(?:frac|sqrt|sum|int|log|sin|cos|tan|cdot|le|ge)\b", re.DOTALL)
 _QUANTITY = re.compile(
     r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|dozen|half|twice|double|thirds?|"
     r"sum|product|total|average|numbers?|reciprocal|integers?|degrees?|area|probability|ways)\b",
@@ -36,7 +44,7 @@ _QUANTITY = re.compile(
 _ASKS_QUANTITY = re.compile(
     r"\b(?:find|compute|calculate|determine|evaluate|simplify|solve|express|convert|factor|expand|"
     r"how (?:many|much|long|old|far|fast|tall|high|big|deep|wide|heavy|often|likely)|"
-    r"what(?:'s|’s| is| are| was| were| will| would| percent\w*| fraction| number| value| speed| temperature| size| time)|"
+    r"what(?:'s|’s| is| are| was| were| will| would| percent\w*| fraction| number| value| speed| size| time)|"
     r"which (?:\w+ ){1,3}(?:is|has|had|are|gives|greatest|least|largest|smallest))\b",
     re.IGNORECASE,
 )
@@ -62,12 +70,12 @@ MATH_TOPICS = {
     "number theory": r"\bdivisib|\bdivisors?\b|\bremainder\b|\bprimes?\b|\bprime (?:number|factor)|\\?p?mod\b|\bmodul|"
     r"\\equiv|\bcongruent to\b.*\bmod|\bgcd\b|\blcm\b|greatest common|least common|\bdigits?\b|\bin base\b|\bbase[- ]|"
     r"\bperfect (?:square|cube|power)|\bmultiples? of\b|\b(?:positive|nonnegative) integers?\b",
-    "geometry": r"\btriangles?\b|\bcircles?\b|\bpolygon|\brectang|\bparallelogram|\brhombus|\btrapezoid|\bradius\b|\barea\b|"
-    r"\bperimeter\b|\btangent (?:to|line|circle|at)|\b(?:hexa|penta|octa|deca|dodeca)gon|\bspheres?\b|\bcones?\b|"
-    r"\bcylinder|\bvolume\b|\bperpendicular\b|\binscribed\b|\bvertices\b|\bdiagonals?\b|\bchord\b|\\triangle|\\angle|"
+    "geometry": r"\btriangles?\b|\bcircles?\b|\bpolygon|\brectang|\bparallelogram|\brhombus|\btrapezoid|\bradius\b|"
+    r"\barea\b|\bperimeter\b|\btangent (?:to|line|circle|at)|\b(?:hexa|penta|octa|deca|dodeca)gon|\bspheres?\b|"
+    r"\bcones?\b|\bcylinder|\bvolume\b|\bperpendicular\b|\binscribed\b|\bvertices\b|\bdiagonals?\b|\bchord\b|\\triangle|\\angle|"
     r"\\overline|\btetrahedron|\bpyramid|\bellipse|\bhyperbola|\bparabola|\bcoordinate",
     "trigonometry": r"\\(?:sin|cos|tan|cot|sec|csc)\b|\b(?:sine|cosine)\b|\\circ\b|\bpolar\b",
-    "complex numbers": r"\bcomplex (?:number|plane)|\bimaginary\b|\broots? of unity\b|\bunity\b|\breal part\b|\d+\s*i\b",
+    "complex numbers": r"\bcomplex (?:number|plane)|\bimaginary\b|\broots? of unity\b|\breal part\b|\d+\s*i\b",
     "linear algebra": r"\bmatri(?:x|ces)\b|\bvectors?\b|pmatrix|bmatrix|\bdeterminant\b|\\mathbf",
     "sequences": r"\bsequences?\b|\bseries\b|\\sum\b|\\prod\b|\b(?:arithmetic|geometric) progression|\brecurs|"
     r"\\c?dots|\bsum of the first\b",
@@ -76,17 +84,19 @@ MATH_TOPICS = {
     "equations": r"\bequations?\b|\bpolynomials?\b|\broots?\b|\bsolutions?\b|\bsolve\b|\bsystem of\b|\binequalit|"
     r"\bquadratic|\breal numbers?\b",
     "extremum": r"\b(?:maximum|minimum|maximi[sz]e|minimi[sz]e|largest|smallest|greatest|(?<!at )least)\b(?! common)",
-    "rates and money": r"\bper (?:hour|day|week|month|year|minute|gallon|mile)|\bpercent|\d%|\\\$\s?\d|\$\d[\d.,]*(?= )(?![^$\n]{0,60}\$)|\bspeed\b|\bcosts?\b|"
-    r"\bprice|\btimes as (?:many|much|old)|\byears? old\b|\bhalf (?:as|of)\b|\btwice\b",
+    "rates and money": r"\bper (?:hour|day|week|month|year|minute|gallon|mile)|\bpercent|\d%|\\\$\s?\d|\bspeed\b|"
+    r"\$\d[\d.,]*(?= )(?![^$\n]{0,60}\$)|\bcosts?\b|\bprice|\btimes as (?:many|much|old)|\byears? old\b|"
+    r"\bhalf (?:as|of)\b|\btwice\b",
 }
 CODE_TOPICS = {
     "strings": r"\bstrings?\b|\bcharacters?\b|\bletters?\b|\bwords?\b|\bsubstring|\bpalindrom|\bregex\b|\bstr\b",
     "sequences": r"\blists?\b|\barrays?\b|\btuples?\b|\bsequence\b|\bsublist|\bsubarray",
     "sorting": r"\bsort(?:ed|ing)?\b|\bascending\b|\bdescending\b|\border(?:ed)? by\b|\brank\b",
     "floating point": r"\bfloat|\bdecimals?\b|\bround(?:ed|ing)?\b|\bprecision\b|\b10\^?\{?-\d|\b1e-\d",
-    "number theory": r"\bprimes?\b|\bdivisor|\bdivisible\b|\bgcd\b|\blcm\b|\bfactorial|\bfibonacci|\bmodulo\b|10\^9 ?\+ ?7",
-    "graphs and trees": r"\bgraphs?\b|\btrees?\b|\bvert(?:ex|ices)\b|\bedges?\b|\bshortest path|\bconnected\b|\broads?\b|"
-    r"\bbinary search tree|\bdirected\b|\bcycles?\b",
+    "number theory": r"\bprimes?\b|\bdivisor|\bdivisible\b|\bgcd\b|\blcm\b|\bfactorial|\bfibonacci|\bmodulo\b|"
+    r"10\^9 ?\+ ?7",
+    "graphs and trees": r"\bgraphs?\b|\btrees?\b|\bvert(?:ex|ices)\b|\bedges?\b|\bshortest path|\bconnected\b|"
+    r"\broads?\b|\bbinary search tree|\bdirected\b|\bcycles?\b",
     "optimisation": r"\b(?:minimum|maximum|minimal|maximal|minimi[sz]e|maximi[sz]e|fewest|longest|shortest|optimal)\b",
     "dynamic programming": r"\bsubsequence|\bknapsack|\bnumber of ways|\bhow many ways|\bcoins?\b.*\bchange\b|"
     r"\bedit distance|\bpartition",
@@ -106,7 +116,7 @@ _CONDITION = re.compile(
     r"no two|each|every)\b",
     re.IGNORECASE,
 )
-_CHOICE = re.compile(r"(?:^|[\s(])\(?A[).:]\s*\S.*?(?:^|[\s(])\(?B[).:]\s*\S.*?(?:^|[\s(])\(?C[).:]\s*\S", re.DOTALL)
+_OPTIONS = [re.compile(rf"(?:^|[\s(]){letter}[).:]\s{{0,3}}\S", re.MULTILINE) for letter in "ABC"]
 _PROOF = re.compile(r"\b(?:prove|show that|proof|disprove)\b", re.IGNORECASE)
 _HEAVY = re.compile(
     r"\^\s*(?:\d{2}|\{\s*\d{2,}\s*\})|\d{2,}\s*!|\\sum_\{[^}]*\}\^\{?\d{2,}|\bsum of the first \$?\d{2,}|"
@@ -115,6 +125,10 @@ _HEAVY = re.compile(
 )
 _LONG_NUMBER = re.compile(r"(?<![\d.])\d{5,}|\d{1,3}(?:,(?:\\!)?\d{3})+(?!\d)")
 _LIMIT = re.compile(r"10\s*(?:\^|\*\*)\s*\{?\s*(\d{1,2})|\b1e(\d{1,2})\b|\b(\d{1,3}(?:[,_ ]\d{3})+|\d{4,9})\b")
+_STDIN = re.compile(
+    r"\bstandard input\b|\bstdin\b|^[^\w\n]*(?:sample |example )?input(?: format)?[^\w\n]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _BOUND = re.compile(r"<=?|≤|\\leq?\b|\bat most\b|\bup to\b|\bno more than\b|\bnot exceed", re.IGNORECASE)
 
 
@@ -158,7 +172,7 @@ def without_figures(text: str) -> str:
 
 def domain_of(problem: str) -> Domain:
     """`code` if it asks for a program, `math` if it asks for a quantity or a proof, else `unclear`."""
-    text = without_figures(problem)
+    text = without_figures(problem[:LONGEST])
     if _CODE.search(text):
         return "code"
     if _NOTATION.search(text) or _PROOF.search(text) or (_QUANTITY.search(text) and _ASKS_QUANTITY.search(text)):
@@ -168,13 +182,24 @@ def domain_of(problem: str) -> Domain:
 
 def features_of(problem: str) -> Features:
     """All features of a problem's text."""
-    text = without_figures(clean(problem))
+    text = without_figures(clean(problem[:LONGEST]))
     domain = domain_of(text)
     return _code_features(text) if domain == "code" else _math_features(text, domain)
 
 
 def _topics(text: str, patterns: dict[str, str]) -> tuple[str, ...]:
     return tuple(topic for topic, pattern in patterns.items() if re.search(pattern, text, re.IGNORECASE))
+
+
+def _is_choice(text: str) -> bool:
+    """Whether options A, B and C are listed in this order."""
+    place = 0
+    for option in _OPTIONS:
+        found = option.search(text, place)
+        if found is None:
+            return False
+        place = found.end()
+    return True
 
 
 def _level(points: int, medium: int, hard: int) -> Difficulty:
@@ -190,7 +215,7 @@ def _math_features(text: str, domain: Domain) -> Features:
     answer: AnswerForm = "value"
     if _PROOF.search(text):
         answer = "proof"
-    elif _CHOICE.search(text):
+    elif _is_choice(text):
         answer = "choice"
     elif contest or "counting" in topics:
         answer = "integer"
@@ -225,26 +250,20 @@ def limit_exponent(text: str) -> int:
 
 def count_examples(text: str) -> int:
     """How many worked examples the text shows: doctest prompts, equations of calls, assertions, sample inputs."""
-    doctests = len(re.findall(r"^\s*>>> ", text, re.MULTILINE))
-    asserts = len(re.findall(r"^\s*assert ", text, re.MULTILINE))
-    calls = len(re.findall(r"\b\w+\(.*\)\s*(?:==|=>|->|➞|→|=|returns?|should return)\s*\S", text))
-    samples = len(re.findall(r"^\W*(?:sample |example )?input\b", text, re.IGNORECASE | re.MULTILINE))
+    doctests = len(re.findall(r"^[ \t]*>>> ", text, re.MULTILINE))
+    asserts = len(re.findall(r"^[ \t]*assert ", text, re.MULTILINE))
+    calls = len(re.findall(r"\b\w+\(.{0,300}\) ?(?:==|=>|->|➞|→|=|returns?|should return) ?\S", text))
+    samples = len(re.findall(r"^[^\w\n]*(?:sample |example )?input\b", text, re.IGNORECASE | re.MULTILINE))
     return max(doctests, asserts, calls, samples)
 
 
 def _code_features(text: str) -> Features:
     topics = _topics(text, CODE_TOPICS)
     words, conditions = len(text.split()), len(_CONDITION.findall(text))
-    stdin = re.search(
-        r"\bstandard input\b|\bstdin\b|^\W*(?:sample |example )?input(?: format)?\W*$",
-        text,
-        re.IGNORECASE | re.MULTILINE,
-    )
+    stdin = _STDIN.search(text) is not None
     limit = limit_exponent(text)
     hard_topics = {"graphs and trees", "dynamic programming", "optimisation", "parsing"} & set(topics)
-    points = (
-        len(hard_topics) + (words > 60) + (words > 110) + (conditions >= 4) + 2 * (limit >= 5) + (stdin is not None)
-    )
+    points = len(hard_topics) + (words > 60) + (words > 110) + (conditions >= 4) + 2 * (limit >= 5) + stdin
     return Features(
         domain="code",
         difficulty=_level(points, medium=2, hard=5),

@@ -7,20 +7,18 @@ into the `GUIDANCE` and `CHECKS` of a template.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from itertools import pairwise
 
-from designer.features import Features, clean, without_figures
+from designer.features import FORMULA, LONGEST, Features, clean, without_figures
 
 QUOTE = 240
 """Longest quotation of the problem in one line of advice, in characters."""
 MOST_QUOTES = 5
 """Most conditions, examples or limits that are quoted; the agents read the whole problem anyway."""
 
-_WHOLE = re.compile(
-    r"\$\$.+?\$\$|\$(?!\d[\d,.]*\s+[a-zA-Z]{2})[^$]+\$|\\\[.+?\\\]|\\\(.+?\\\)|\b(?:Mr|Mrs|Ms|Dr|St|No|vs|i\.e|e\.g)\.",
-    re.DOTALL,
-)
+_WHOLE = re.compile(FORMULA + r"|\b(?:Mr|Mrs|Ms|Dr|St|No|vs|i\.e|e\.g)\.", re.DOTALL)
 _BREAK = re.compile(r"[.?!][\"')\]]*\s+(?=[\"'(\[]*[A-Z$\\\d])|\n\s*\n\s*")
-_FORMULA_BREAK = re.compile(r"[.?!]\s*(?:\\\]|\$\$?|\\\))\s*(?=[A-Z])")
 _ASKS = re.compile(
     r"\?\s*[\"')\]]*\s*$|^(?:find|compute|calculate|determine|evaluate|simplify|solve|prove|show that|express|convert|"
     r"factor|expand|enter|give|what|how|which|write)\b|"
@@ -44,7 +42,7 @@ _MATH_TIPS: dict[str, tuple[str, str]] = {
     ),
     "geometry": (
         "Name points and lengths, list the known relations, and set up coordinates if angle chasing does not finish.",
-        "The figure exists with these lengths, and the configuration (inside, outside, order of points) is the one meant.",
+        "The figure exists with these lengths, and its configuration (inside, outside, order) is the one meant.",
     ),
     "trigonometry": (
         "Keep exact values; mind degrees and radians, the signs in each quadrant, and all solutions in the range.",
@@ -129,14 +127,20 @@ _CODE_TIPS: dict[str, tuple[str, str]] = {
 
 def sentences(text: str) -> list[str]:
     """Sentences of a text, with spaces normalized. Full stops inside formulas and abbreviations do not count."""
-    text = without_figures(clean(text))
-    whole = [match.span() for match in _WHOLE.finditer(text)]
-    cuts = [
-        match.end() for match in _BREAK.finditer(text) if not any(start <= match.start() < end for start, end in whole)
-    ]
-    cuts += [match.end() for match in _FORMULA_BREAK.finditer(text)]
-    bounds = [0, *sorted(set(cuts)), len(text)]
-    parts = (" ".join(text[start:end].split()) for start, end in zip(bounds, bounds[1:], strict=False))
+    text = without_figures(clean(text[:LONGEST]))
+    whole = list(_WHOLE.finditer(text))
+    starts = [match.start() for match in whole]
+
+    def is_inside(place: int) -> bool:
+        index = bisect_right(starts, place) - 1
+        return index >= 0 and place < whole[index].end()
+
+    cuts = {match.end() for match in _BREAK.finditer(text) if not is_inside(match.start())}
+    for match in whole:  # a formula may end a sentence, with the full stop inside
+        if match[0][0] in "$\\" and match[0].rstrip("$)]}\\ \n").endswith((".", "?", "!")):
+            follows = re.compile(r"\s*(?=[A-Z])").match(text, match.end())
+            cuts |= {follows.end()} if follows else set()
+    parts = (" ".join(text[start:end].split()) for start, end in pairwise([0, *sorted(cuts), len(text)]))
     return [part for part in parts if part]
 
 
@@ -181,9 +185,7 @@ def _math_points(problem: str, features: Features) -> list[str]:
         points.append(f"The statement gives {len(given) - MOST_QUOTES} more facts; use them all.")
     points += [f"Asked: {shortened(part)}" for part in asked[-2:]]
     if features.answer == "proof":
-        points.append(
-            "A complete proof is wanted: state what is proved and justify every step; box the statement shown."
-        )
+        points.append("A complete proof is wanted: justify every step, and box the statement that was proved.")
     elif features.answer == "choice":
         points.append("The answer is the letter of one option: put the letter alone in the box.")
     elif features.answer == "integer":
@@ -219,7 +221,7 @@ def examples_of(problem: str) -> list[str]:
             following = lines[number + 1].strip() if number + 1 < len(lines) else ""
             shown = following and not following.startswith((">>>", '"""', "'''"))
             found.append(f"{text[4:]} gives {following}" if shown else text[4:])
-        elif text.startswith("assert ") or re.match(r"\w+\(.*\)\s*(?:==|=>|->|➞|→|=)\s*\S", text):
+        elif text.startswith("assert ") or re.match(r"\w+\(.*\) ?(?:==|=>|->|➞|→|=) ?\S", text):
             found.append(text.removeprefix("assert "))
         elif re.match(r"input\b\W*\S", text, re.IGNORECASE) and number + 1 < len(lines):
             found.append(f"{text} {lines[number + 1].strip()}")

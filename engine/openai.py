@@ -168,8 +168,9 @@ class OpenAIEngine:
             ) from error
         except openai.APIStatusError as error:
             raise status_fault(error.status_code, error.code, error.response.text, error.response.headers) from error
-        except openai.OpenAIError as error:
-            raise Fault(str(error), "see the message", retry=False) from error
+        except (openai.OpenAIError, TypeError, ValueError) as error:
+            reason = f"the request cannot be sent: {type(error).__name__}: {error}"
+            raise Fault(reason, "see that messages and tools are plain JSON in valid Unicode", retry=False) from error
 
     def _chat_body(self, request: CompletionRequest) -> dict[str, Any]:
         sampling = request.sampling

@@ -193,7 +193,7 @@ def _difference(entry: ReplayEntry, request: CompletionRequest) -> str | None:
         said = [message["content"] for message in messages if message["role"] == "user"]
         if not any(entry.question_contains in text for text in said):
             return f"no user turn contains {entry.question_contains!r}; the last is {(said or [''])[-1][-200:]!r}"
-    if entry.tools is not None and entry.tools != request.tools:
+    if entry.tools is not None and _as_json(entry.tools) != _as_json(request.tools):
         return "its tools " + _parting(_as_json(entry.tools), _as_json(request.tools))
     if entry.sampling is not None and entry.sampling != request.sampling:
         return "its sampling " + _parting(entry.sampling.model_dump_json(), request.sampling.model_dump_json())

@@ -105,7 +105,7 @@ class TransformersEngine:
             ) from error
 
     async def close(self) -> None:
-        """Drop what waits and what runs, end the worker thread, release the model."""
+        """Drop what waits and what runs, release the model. Waits for the one step, or the loading, under way."""
         self._closed = True
         gone = EngineFailed(self.name, "the engine was closed before the completion was done. Fix: close it later", 0)
         for job in [*self._running, *self._take(len(self._waiting))]:

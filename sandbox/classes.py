@@ -83,11 +83,11 @@ def _program_metaclass(metaclass: type) -> type:
 def make_class(name: str, bases: tuple[type, ...], namespace: dict[str, Any], /) -> type:
     """What a program's class statement calls. Copes with bases that have a metaclass (ABC, Enum).
 
-    Raises TypeError for a base that is not a class, or is a metaclass.
+    Raises TypeError for a base that is not a class, or is one that looks things up in its own way.
     """
     metaclass: type = type
     for base in bases:
-        if not is_class(base) or issubclass(base, type):
+        if not is_class(base) or issubclass(base, (type, super)):
             raise TypeError(f"class {name}: {base!r} cannot be a base class in a program; derive from a class")
         if issubclass(type(base), metaclass):
             metaclass = type(base)
@@ -97,12 +97,12 @@ def make_class(name: str, bases: tuple[type, ...], namespace: dict[str, Any], /)
     if NamedTuple in bases:
         return _named_tuple_class(name, bases, namespace)
     metaclass = _program_metaclass(metaclass)
+    contents: Any = namespace
     if issubclass(metaclass, enum.EnumType):
-        members: Any = metaclass.__prepare__(name, bases)
+        contents = metaclass.__prepare__(name, bases)
         for key, value in namespace.items():
-            members[key] = value
-        namespace = members
-    return metaclass(name, bases, namespace)
+            contents[key] = value
+    return metaclass(name, bases, contents)
 
 
 def _named_tuple_class(name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
@@ -148,6 +148,9 @@ class Facade:
     def __getattr__(self, name: str) -> Any:
         offers = ", ".join(facade_values(self))
         raise AttributeError(f"module {facade_name(self)!r} has no {name!r} in programs; it offers: {offers}")
+
+    def __deepcopy__(self, memo: object) -> Facade:
+        return self
 
     def __repr__(self) -> str:
         return f"<module {facade_name(self)!r}>"

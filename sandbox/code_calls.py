@@ -83,9 +83,9 @@ def _code_of(args: Any) -> str:
     """The code in `[python, flags..., "-c", code]`. Raises PermissionError for every other command."""
     if isinstance(args, (list, tuple)) and len(args) >= 3 and all(isinstance(arg, str) for arg in args):
         python, *flags, switch, code = args
-        if python in (PYTHON, "python3") or python.endswith(("/python", "/python3")):
-            if switch == "-c" and set(flags) <= _FLAGS:
-                return code
+        known = python in (PYTHON, "python3") or python.endswith(("/python", "/python3"))
+        if known and switch == "-c" and set(flags) <= _FLAGS:
+            return code
     raise PermissionError(f"subprocess.run({_shown(args)}): {ALLOWED}")
 
 

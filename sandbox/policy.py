@@ -12,79 +12,23 @@ import ast
 import types
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
 
 from RestrictedPython.transformer import INSPECT_ATTRIBUTES, IOPERATOR_TO_STR, RestrictingNodeTransformer
 
+from sandbox.language import (
+    DUNDER_FIXES,
+    MAGIC_METHODS,
+    MARK,
+    READABLE,
+    SYNTAX_FIXES,
+    UNAVAILABLE,
+    hide,
+    shown,
+)
 from workflow.failures import Finding
 
 MAX_SOURCE = 400_000
 """Longest program that is compiled, in characters."""
-
-MARK = "\u02cd"
-"""Takes the place of a leading underscore (U+02CD looks like one) in every name of a program, so that no name which
-the program writes can be one of the guards' or of a library's private names."""
-
-MAGIC_METHODS = frozenset(
-    "__init__ __post_init__ __call__ __enter__ __exit__ __repr__ __str__ __format__ __hash__ __bool__ __int__ __float__ "
-    "__len__ __iter__ __next__ __reversed__ __contains__ __getitem__ __setitem__ __delitem__ __missing__ "
-    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ "
-    "__neg__ __pos__ __abs__ __invert__ __round__ __floor__ __ceil__ "
-    "__add__ __sub__ __mul__ __matmul__ __truediv__ __floordiv__ __mod__ __divmod__ __pow__ "
-    "__and__ __or__ __xor__ __lshift__ __rshift__ "
-    "__radd__ __rsub__ __rmul__ __rmatmul__ __rtruediv__ __rfloordiv__ __rmod__ __rdivmod__ __rpow__ "
-    "__rand__ __ror__ __rxor__ __rlshift__ __rrshift__ "
-    "__iadd__ __isub__ __imul__ __imatmul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ "
-    "__iand__ __ior__ __ixor__ __ilshift__ __irshift__".split()
-)
-"""Special methods that a class of a program may define."""
-
-READABLE = frozenset({"__class__", "__name__", "__qualname__", "__doc__"})
-"""Special attributes that a program may read, through the guard `_special_`."""
-
-UNAVAILABLE = {
-    "open": "programs have no files; pass data through messages or context.state",
-    "input": "the problem's text is in the variable question",
-    "eval": 'use json.loads for data, or subprocess.run([sys.executable, "-c", code]) for code',
-    "exec": 'run code with subprocess.run([sys.executable, "-c", code])',
-    "compile": 'run code with subprocess.run([sys.executable, "-c", code])',
-    "globals": "use the variables by name",
-    "locals": "use the variables by name",
-    "vars": "name the attributes that you need",
-    "dir": "name the attributes that you need",
-    "memoryview": "use bytes or bytearray",
-    "breakpoint": "use print",
-    "help": "use print",
-    "__import__": "write an import statement",
-}
-"""Builtins that programs do not have, with what to do instead."""
-
-_SYNTAX_FIXES = {
-    "Match": ("match statements", "write if / elif / else"),
-    "AsyncFunctionDef": ("async functions", "write a plain def; an EnsembleNode runs its members in parallel"),
-    "Await": ("await", "call the function directly"),
-    "AsyncFor": ("async for", "write a plain for"),
-    "AsyncWith": ("async with", "write a plain with"),
-    "TryStar": ("except*", "write a plain except"),
-    "TypeAlias": ("type statements", "write a plain assignment"),
-    "TypeVar": ("type parameters", "leave them out"),
-    "ParamSpec": ("type parameters", "leave them out"),
-    "TypeVarTuple": ("type parameters", "leave them out"),
-    "TemplateStr": ("template strings", "write an f-string"),
-}
-_DUNDER_FIXES = {
-    "__dict__": "name the attributes that you need",
-    "__len__": "write len(x)",
-    "__str__": "write str(x)",
-    "__repr__": "write repr(x)",
-    "__iter__": "write iter(x)",
-    "__next__": "write next(x)",
-    "__getitem__": "write x[key]",
-    "__contains__": "write key in x",
-    "__call__": "write x(...)",
-    "__wrapped__": "keep the original function under a name of your own",
-    "__members__": "iterate over the enumeration itself",
-}
 
 # Every field of a syntax node that holds a name, and those that hold other text. A name in any other place is
 # refused, so that syntax added to Python later cannot bind names unseen.
@@ -117,18 +61,6 @@ class CompileResult:
     findings: list[Finding] = field(default_factory=list)
 
 
-def hide(name: str) -> str:
-    """The name under which a program's `_name` is kept. Names like `__name` are returned as they are."""
-    if name.startswith("_") and not name.startswith("__") and name != "_":
-        return MARK + name[1:]
-    return name
-
-
-def shown(text: str) -> str:
-    """Text of an error as the program's author wrote its names."""
-    return text.replace(MARK, "_")
-
-
 def compile_program(source: str, filename: str = "<program>") -> CompileResult:
     """Check and compile a program. Never raises for what the source says; `findings` name line, culprit and fix."""
     if len(source) > MAX_SOURCE:
@@ -143,6 +75,7 @@ def compile_program(source: str, filename: str = "<program>") -> CompileResult:
             bound = _hide_names(tree, findings)
             tree = _Policy(findings, bound).visit(tree)
             if not findings:
+                ast.fix_missing_locations(tree)
                 code = compile(tree, filename, "exec", dont_inherit=True, optimize=0)
     except SyntaxError as error:
         text = f": {error.text.strip()[:120]!r}" if error.text else ""
@@ -151,7 +84,7 @@ def compile_program(source: str, filename: str = "<program>") -> CompileResult:
                 line=error.lineno or 0,
                 code="syntax",
                 message=shown(f"{error.msg}{text}"),
-                fix="give the whole program as plain Python, without fences or other text around it",
+                fix="correct this line; a program is plain Python, without fences or other text around it",
             )
         )
     except (MemoryError, RecursionError, OverflowError, SystemError) as error:
@@ -189,7 +122,7 @@ def _hide_names(tree: ast.AST, findings: list[Finding]) -> set[str]:
 
 
 def _refused_syntax(kind: str, line: int) -> Finding:
-    what, fix = _SYNTAX_FIXES.get("Match" if kind.startswith("Match") else kind, (f"{kind} syntax", "leave it out"))
+    what, fix = SYNTAX_FIXES.get("Match" if kind.startswith("Match") else kind, (f"{kind} syntax", "leave it out"))
     return Finding(line=line, code="forbidden-syntax", message=f"{what} cannot be used in programs", fix=fix)
 
 
@@ -226,8 +159,8 @@ class _Policy(RestrictingNodeTransformer):
             self._refuse(node, "forbidden-name", f"the name {name} cannot be used", "start it with a letter")
 
     def _call(self, guard: str, node: ast.AST, *args: ast.expr) -> ast.Call:
-        call = ast.Call(func=ast.Name(guard, ast.Load()), args=list(args), keywords=[])
-        return ast.fix_missing_locations(ast.copy_location(call, node))
+        function = ast.copy_location(ast.Name(guard, ast.Load()), node)
+        return ast.copy_location(ast.Call(func=function, args=list(args), keywords=[]), node)
 
     # Names and attributes
 
@@ -251,7 +184,7 @@ class _Policy(RestrictingNodeTransformer):
         if name.startswith("_") and name != "_":
             if reads and (name in READABLE or name == "__init__" or (name in MAGIC_METHODS and _is_super(node.value))):
                 return self._call("_special_", node, self.visit(node.value), ast.Constant(name))
-            fix = _DUNDER_FIXES.get(name, "use plain attributes and operators")
+            fix = DUNDER_FIXES.get(name, "use plain attributes and operators")
             self._refuse(node, "forbidden-attribute", f"the attribute .{name} cannot be used", fix)
             return node
         value = self.visit(node.value)
@@ -302,7 +235,7 @@ class _Policy(RestrictingNodeTransformer):
             plain = ast.Pass()
         else:
             plain = ast.Expr(self.visit(target.value))
-        return ast.fix_missing_locations(ast.copy_location(plain, node))
+        return ast.copy_location(plain, node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         """`o.a += v` becomes `_augment_(_attribute_(o, "a"), "+=", v)`, and `o[k] += v` likewise with `_item_`.
@@ -323,7 +256,7 @@ class _Policy(RestrictingNodeTransformer):
         place.func.id = guard
         operator = ast.Constant(IOPERATOR_TO_STR[type(node.op)])
         call = self._call("_augment_", node, place, operator, self.visit(node.value))
-        return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node))
+        return ast.copy_location(ast.Expr(call), node)
 
     # Imports
 
@@ -360,7 +293,7 @@ class _Policy(RestrictingNodeTransformer):
         node = self.node_contents_visit(node)
         self._scopes.pop()
         node.keywords = [ast.keyword("metaclass", ast.Name("__metaclass__", ast.Load()))]
-        return ast.fix_missing_locations(node)
+        return node
 
     def visit_Module(self, node: ast.Module) -> ast.AST:
         return self.node_contents_visit(node)

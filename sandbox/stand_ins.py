@@ -71,7 +71,7 @@ def time_values(clock: Clock) -> dict[str, object]:
     def sleep(seconds: float) -> None:
         clock.sleep(seconds)
 
-    values: dict[str, object] = {name: elapsed for name in ("monotonic", "perf_counter", "process_time")}
+    values: dict[str, object] = dict.fromkeys(("monotonic", "perf_counter", "process_time"), elapsed)
     values |= {f"{name}_ns": elapsed_ns for name in values}
     return values | {
         "time": now,
@@ -99,7 +99,7 @@ def datetime_values(clock: Clock) -> dict[str, object]:
             moment = real_datetime.datetime.fromtimestamp(timestamp, real_datetime.UTC)
             return cls(moment.year, moment.month, moment.day)
 
-    class datetime(real_datetime.datetime, date):
+    class datetime(real_datetime.datetime, date):  # type: ignore[misc]  # min and max are narrower, as in the original
         __slots__ = ()
 
         @classmethod
@@ -138,7 +138,7 @@ def datetime_values(clock: Clock) -> dict[str, object]:
 _RANDOM_FUNCTIONS = (
     "betavariate choice choices expovariate gammavariate gauss getrandbits lognormvariate normalvariate paretovariate "
     "randbytes randint random randrange sample seed shuffle triangular uniform vonmisesvariate weibullvariate"
-).split()
+)
 
 
 def random_values(seed: int) -> dict[str, object]:
@@ -160,7 +160,7 @@ def random_values(seed: int) -> dict[str, object]:
 
     Random.__module__, Random.__qualname__ = "random", "Random"
     shared = Random(seed)
-    return {"Random": Random, **{name: getattr(shared, name) for name in _RANDOM_FUNCTIONS}}
+    return {"Random": Random, **picked(shared, _RANDOM_FUNCTIONS)}
 
 
 class TypingName:
@@ -196,7 +196,7 @@ class TypingName:
 _ABSTRACT = (
     "Callable Collection Container Generator Hashable Iterable Iterator Mapping MutableMapping MutableSequence "
     "MutableSet Reversible Sequence Sized"
-).split()
+)
 _CONCRETE: dict[str, type] = {
     "Counter": collections.Counter,
     "DefaultDict": collections.defaultdict,
@@ -209,14 +209,14 @@ _CONCRETE: dict[str, type] = {
     "Tuple": tuple,
 }
 _BARE = (
-    "Annotated Any AnyStr ClassVar Concatenate Final Literal LiteralString Never NoReturn NotRequired Optional Required "
-    "Self Text Type TypeAlias TypeGuard Union Awaitable"
-).split()
+    "Annotated Any AnyStr Awaitable ClassVar Concatenate Final Literal LiteralString Never NoReturn NotRequired "
+    "Optional Required Self Text Type TypeAlias TypeGuard Union"
+)
 
 
 def abstract_values() -> dict[str, object]:
     """`collections.abc`: names for annotations and `isinstance`; they cannot be registered with."""
-    return {name: TypingName(name, getattr(collections.abc, name)) for name in [*_ABSTRACT, "Set"]}
+    return {name: TypingName(name, getattr(collections.abc, name)) for name in f"{_ABSTRACT} Set".split()}
 
 
 def typing_values() -> dict[str, object]:
@@ -234,11 +234,11 @@ def typing_values() -> dict[str, object]:
     def unchanged(value: Any) -> Any:
         return value
 
-    names: dict[str, object] = {name: TypingName(name, getattr(collections.abc, name)) for name in _ABSTRACT}
+    names: dict[str, object] = {name: TypingName(name, getattr(collections.abc, name)) for name in _ABSTRACT.split()}
     names |= {name: TypingName(name, origin) for name, origin in _CONCRETE.items()}
-    names |= {name: TypingName(name) for name in _BARE}
-    names |= {name: parameter for name in ("TypeVar", "ParamSpec")}
-    names |= {name: unchanged for name in ("final", "overload", "runtime_checkable", "no_type_check")}
+    names |= {name: TypingName(name) for name in _BARE.split()}
+    names |= dict.fromkeys(("TypeVar", "ParamSpec"), parameter)
+    names |= dict.fromkeys(("final", "overload", "runtime_checkable", "no_type_check"), unchanged)
     names |= {"Generic": Generic, "Protocol": Generic, "NamedTuple": NamedTuple, "TypedDict": TypedDict}
     return names | {"cast": cast, "NewType": new_type, "TYPE_CHECKING": False}
 
@@ -324,6 +324,9 @@ class Stream:
 
     def isatty(self) -> bool:
         return False
+
+    def __deepcopy__(self, memo: object) -> Stream:
+        return self
 
 
 def picked(module: object, names: str) -> Mapping[str, object]:

@@ -5,10 +5,12 @@ from tasks.code import grade_code
 from tasks.code_grades import CodeGrade, TestResult
 from tasks.datasets import READERS, DatasetError
 from tasks.grading import Grade, grade
+from tasks.math import WORKER as MATH_WORKER
 from tasks.math import MathGrade, MathPair, grade_math, grade_math_batch
 from tasks.problems import AssertTests, CallTest, CallTests, CodeTests, Problem, StdinTest, StdinTests
 
 __all__ = [
+    "MATH_WORKER",
     "READERS",
     "AssertTests",
     "CallTest",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,7 +129,9 @@ def read_mbpp(path: Path) -> list[Problem]:
     The question shows the first test, which gives away the function's name and signature; the others stay hidden.
     Of the reference only its names, and its imports that the tests use, are kept.
     """
-    return [_mbpp_problem(row) for row in _rows(path, _MbppRow)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the references are old code: "\\d" and the like
+        return [_mbpp_problem(row) for row in _rows(path, _MbppRow)]
 
 
 READERS: dict[str, Callable[[Path], list[Problem]]] = {

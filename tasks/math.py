@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
-from workflow.failures import LimitExceeded
+from workflow.failures import LimitExceeded, ProgramFailed, SandboxUnavailable
 
 if TYPE_CHECKING:
     from sandbox.protocol import Sandbox
 
-WORKER = "tasks.math_worker:verify_batch"
+WORKER = "tasks.math_worker"
+"""Module that a sandbox must preload for `grade_math`: `ProcessSandbox(preload=(WORKER,))`."""
 WALL_S = 5.0
 """Seconds for one pair; a typical one takes 1-2 ms."""
 MEMORY_MB = 1024
 BATCH = 64
 """Pairs that share one fork."""
 
-MathVerdict = Literal["correct", "wrong", "gold_unparseable", "timeout", "memory", "no_answer"]
-_REPLY = TypeAdapter(list[MathVerdict])
+MathVerdict = Literal["correct", "wrong", "gold_unparseable", "timeout", "memory", "failed", "no_answer"]
+"""`failed`: the comparison itself broke on this pair; `MathGrade.detail` says how."""
+_Verdict = tuple[MathVerdict, str]
+_REPLY = TypeAdapter(list[_Verdict])
 
 
 class MathPair(BaseModel):
@@ -43,6 +46,7 @@ class MathGrade(BaseModel):
     verdict: MathVerdict
     gold: str
     answer: str | None
+    detail: str = ""
 
     @property
     def correct(self) -> bool:
@@ -55,29 +59,31 @@ async def grade_math(sandbox: Sandbox, gold: str, answer: str | None, *, percent
 
 
 async def grade_math_batch(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[MathGrade]:
-    """Grades in the order of `pairs`. `BATCH` of them share one fork; if that hits a limit, each gets its own."""
-    verdicts: list[MathVerdict] = []
-    for start in range(0, len(pairs), BATCH):
-        verdicts += await _verdicts(sandbox, pairs[start : start + BATCH])
-    return [
-        MathGrade(verdict=verdict, gold=pair.gold, answer=pair.answer)
-        for pair, verdict in zip(pairs, verdicts, strict=True)
-    ]
-
-
-async def _verdicts(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[MathVerdict]:
+    """Grades in the order of `pairs`. `BATCH` of them share one fork; if that is killed, each gets its own."""
     answered = [pair for pair in pairs if pair.answer is not None]
-    found: list[MathVerdict] = []
-    if answered:
-        payload: list[JsonValue] = [pair.model_dump() for pair in answered]
-        try:
-            reply = await sandbox.call(WORKER, payload, wall_s=WALL_S, memory_mb=MEMORY_MB)
-        except LimitExceeded as exceeded:
-            if len(answered) == 1:
-                found = ["memory" if exceeded.limit_kind == "memory_mb" else "timeout"]
-            else:
-                found = [verdict for pair in answered for verdict in await _verdicts(sandbox, [pair])]
-        else:
-            found = _REPLY.validate_python(reply)
-    remaining = iter(found)
-    return ["no_answer" if pair.answer is None else next(remaining) for pair in pairs]
+    verdicts: list[_Verdict] = []
+    for start in range(0, len(answered), BATCH):
+        verdicts += await _ask(sandbox, answered[start : start + BATCH])
+    remaining = iter(verdicts)
+    grades = []
+    for pair in pairs:
+        verdict, detail = ("no_answer", "") if pair.answer is None else next(remaining)
+        grades.append(MathGrade(verdict=verdict, gold=pair.gold, answer=pair.answer, detail=detail))
+    return grades
+
+
+async def _ask(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[_Verdict]:
+    payload: list[JsonValue] = [pair.model_dump() for pair in pairs]
+    try:
+        reply = await sandbox.call(f"{WORKER}:verify_batch", payload, wall_s=WALL_S, memory_mb=MEMORY_MB)
+        return _REPLY.validate_python(reply)
+    except LimitExceeded as exceeded:
+        killed: _Verdict = ("memory" if exceeded.limit_kind == "memory_mb" else "timeout", str(exceeded))
+    except ProgramFailed as failed:
+        if failed.error_type != "Died":  # the worker is broken or missing, whatever the answers are
+            fix = f"check that math-verify is installed and that the sandbox has preload=({WORKER!r},)"
+            raise SandboxUnavailable(f"math grading failed: {failed}", fix) from failed
+        killed = ("failed", str(failed))
+    if len(pairs) == 1:
+        return [killed]
+    return [verdict for pair in pairs for verdict in await _ask(sandbox, [pair])]

@@ -60,14 +60,22 @@ _MAGNITUDE = re.compile(r"(?:hundred|thousand|million|billion|trillion|dozen)", 
 
 
 def verify_batch(payload: JsonValue) -> JsonValue:
-    """`[{"gold": str, "answer": str, "percent": bool}, ...]` in, one `Verdict` for each out."""
+    """`[{"gold": str, "answer": str, "percent": bool}, ...]` in, `[verdict, detail]` for each out.
+
+    A pair on which the comparison itself raises gives `failed` and what was raised; the others are not touched.
+    """
     if not isinstance(payload, list):
         raise TypeError(f"expected a list of pairs, got {type(payload).__name__}")
     return [_compare_pair(pair) for pair in payload]
 
 
-def _compare_pair(pair: Any) -> Verdict:
-    return compare(pair["gold"], pair["answer"], percent=pair["percent"])
+def _compare_pair(pair: Any) -> JsonValue:
+    try:
+        return [compare(pair["gold"], pair["answer"], percent=pair["percent"]), ""]
+    except MemoryError:  # the fork has hit its limit, and says so
+        raise
+    except Exception as error:
+        return ["failed", f"{type(error).__name__}: {error}"[:300]]
 
 
 def warm() -> None:

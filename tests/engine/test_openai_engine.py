@@ -444,6 +444,14 @@ def test_a_closed_engine_says_so(server: Server) -> None:
         asyncio.run(run())
 
 
+@pytest.mark.parametrize("value", ["\ud800", {1}], ids=["broken Unicode", "a set"])
+def test_a_request_that_cannot_be_written_says_so(server: Server, value: object) -> None:
+    request = CompletionRequest(messages=[{"role": "user", "content": "hi"}], tools=[{"name": value}])
+    error = failure(server, chat(), request=request)
+    assert "cannot be sent" in str(error)
+    assert (error.attempts, server.asked) == (1, [])
+
+
 def test_keys_and_urls(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
     with pytest.raises(EngineFailed, match="OPENAI_API_KEY"):
         OpenAIEngine("m")

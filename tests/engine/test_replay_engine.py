@@ -199,6 +199,11 @@ def test_an_entry_with_tool_schemas_is_no_event(tmp_path: Path) -> None:
     assert ReplayEngine(file).unused() == [ReplayEntry(tools=[TOOL], agent="A", reply="r")]
 
 
+def test_tools_are_compared_as_json() -> None:
+    engine = ReplayEngine([ReplayEntry(tools=[{"enum": ["a"]}], agent="Solver", reply="r")])
+    assert ask(engine, tools=[{"enum": ("a",)}]).text == "r"
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineFailed, match="cannot read"):
         ReplayEngine(tmp_path / "absent.jsonl")

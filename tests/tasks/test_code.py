@@ -57,7 +57,7 @@ def test_script_that_fails_in_each_way(in_jail: InJail) -> None:
         "def add(a, b):\n    return a + b",
         "class Solution:\n    def add(self, a: List[int], b: List[int]):\n        return a + b",
         "from __future__ import annotations\nimport operator\nadd = operator.add",
-        "def add(a, b):\n    print('debugging', a)\n    return a + b\nif __name__ == '__main__':\n    add(*input().split())",
+        "def add(a, b):\n    print('seen', a)\n    return a + b\nif __name__ == '__main__':\n    add(*input().split())",
         "def add(a, b):\n    return tuple(a) + tuple(b) if isinstance(a, list) else a + b",
     ],
 )
@@ -81,8 +81,8 @@ def test_function(in_jail: InJail, solution: str) -> None:
         ("def add(a, b):\n    x = []\n    for _ in range(10**5): x = [x]\n    return x", "exception"),
         ("class E:\n    def __eq__(self, o): return True\ndef add(a, b): return E()", "wrong_answer"),
         ("class E(int):\n    def __eq__(self, o): return True\ndef add(a, b): return E(77)", "wrong_answer"),
-        ("import builtins, json\nbuiltins.len = lambda x: 0\njson.dumps = lambda x: 'null'\ndef add(a, b): return 0", "exited"),
-        ("import os\nfor fd in range(3, 20):\n    try: os.write(fd, b'{\"value\": 3}\\n')\n    except OSError: pass", "exception"),
+        ("import builtins, json\nbuiltins.len = lambda x: 0\njson.dumps = str\ndef add(a, b): return 0", None),
+        ("import os\nos.write(3, b'{\"value\": 3}\\n')\nos.write(4, b'{\"value\": 3}\\n')", "exception"),
     ],
 )  # fmt: skip
 def test_function_that_fails(in_jail: InJail, solution: str, outcome: str | None) -> None:
@@ -101,7 +101,7 @@ def test_function_that_fails(in_jail: InJail, solution: str, outcome: str | None
         "def square(x):\n    return x * x",
         "    return int(math.pow(x, 2))",  # continues the prompt
         "def square(x):\n    return math.prod([x, x])",  # uses what the prompt imports
-        "from __future__ import annotations\ndef square(x):\n    print('{\"test\": \"pass\"}')\n    return x ** 2",
+        'from __future__ import annotations\ndef square(x):\n    print(\'{"test": "pass"}\')\n    return x ** 2',
         "square = lambda x: x * x",
     ],
 )
@@ -180,7 +180,9 @@ def test_forgeries_fail(in_jail: InJail, name: str) -> None:
 
 def test_truth_tests_do_not_ask_the_solution(in_jail: InJail) -> None:
     truthy = EQUAL.format(base="") + "    def __bool__(self): return {}\ndef f(): return E()"
-    tests = AssertTests(names={"f": "f"}, tests=["assert f()", "assert not f()", "assert f() in [1]", "assert f() != 2"])
+    tests = AssertTests(
+        names={"f": "f"}, tests=["assert f()", "assert not f()", "assert f() in [1]", "assert f() != 2"]
+    )
     for value in ("True", "False"):
         assert outcomes(grade(in_jail, truthy.format(value), tests)) == ["exception"] * 4
 
@@ -227,7 +229,7 @@ def test_values_of_every_builtin_type_cross(in_jail: InJail) -> None:
             "assert [type(x) for x in echo(v)] == [type(x) for x in v]",
             "assert echo(float('inf')) > 1 and echo(float('nan')) != echo(float('nan'))",
             "assert echo({1: (2,)}) == {1: (2,)} and echo(int) is int",
-            "try:\n    echo()\nexcept TypeError as error:\n    assert 'argument' in str(error)\nelse:\n    assert False",
+            "try:\n    echo()\nexcept TypeError as told:\n    assert 'argument' in str(told)\nelse:\n    assert False",
         ],
     )
     graded = grade(in_jail, "def echo(value): return value", tests)

@@ -58,7 +58,7 @@ class _Liar(list):
     def __eq__(self, other: object) -> bool:
         return True
 
-    def __iter__(self):  # noqa: ANN204 - a lie needs no annotation
+    def __iter__(self):
         return iter([1, 2, 3])
 
 
@@ -93,7 +93,9 @@ def test_other_objects_stay_where_they_are() -> None:
         encode(queue)
 
 
-@pytest.mark.parametrize("wire", [{"set": [[1]]}, {"nonsense": 1}, {"a": 1, "b": 2}, {"type": "eval"}, {"int": "z"}, {}])
+@pytest.mark.parametrize(
+    "wire", [{"set": [[1]]}, {"nonsense": 1}, {"a": 1, "b": 2}, {"type": "eval"}, {"int": "z"}, {}]
+)
 def test_malformed_wire_is_an_error(wire: Any) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         decode(wire, _no_references)
@@ -116,5 +118,7 @@ def test_names_bound_sees_the_top_level_only() -> None:
 
 
 def test_the_harness_can_be_sent_as_text() -> None:
-    imported = {line.split()[1] for line in inspect.getsource(code_harness).splitlines() if line.startswith(("import", "from"))}
+    imported = {
+        line.split()[1] for line in inspect.getsource(code_harness).splitlines() if line.startswith(("import", "from"))
+    }
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names

@@ -42,7 +42,7 @@ class _SlowOn:
         self.sizes.append(len(payload))
         if any(pair["answer"] == "slow" for pair in payload):
             raise LimitExceeded("wall_s", wall_s, wall_s)
-        return ["correct"] * len(payload)
+        return [["correct", ""]] * len(payload)
 
 
 def test_pairs_share_a_fork_until_one_hits_a_limit(in_jail: InJail) -> None:

@@ -1,0 +1,195 @@
+"""What the machinery costs: the driver per agent call, a thousand programs at once, the start of a jail.
+
+Prints ratios measured side by side in one run. Needs `pip install "metaagent[bench]"` for LangGraph, and bubblewrap
+on the PATH for its row; a missing peer is named, not skipped in silence. Measures no model.
+
+    python -m benchmarks.overhead
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Annotated, TypedDict
+
+from rich.console import Console
+from rich.table import Table
+
+from engine import run_workflow
+from sandbox import ProcessSandbox
+from workflow import AgentNode, EnsembleNode, Workflow, create_simple_chain
+from workflow.completion import Completion, CompletionRequest, Usage
+from workflow.limits import Limits
+from workflow.nodes import WorkflowNode
+
+MEMBERS = 3
+CALLS = MEMBERS + 1
+REPLY = r"The answer is \boxed{4}."
+PROGRAMS, DEPTH, LATENCY_S = 1000, 5, 0.05
+
+
+class FixedEngine:
+    """Answers every request with the same text after `latency_s` seconds."""
+
+    def __init__(self, latency_s: float = 0.0) -> None:
+        self.name = "fixed"
+        self.latency_s = latency_s
+        self.first_request = 0.0
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        self.first_request = self.first_request or time.perf_counter()
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
+        return Completion(text=REPLY, usage=Usage(prompt_tokens=20, completion_tokens=8))
+
+    async def close(self) -> None:
+        return None
+
+
+def ensemble_with_judge() -> Workflow:
+    members: list[WorkflowNode] = [AgentNode(f"Solver{i}", "Solve the problem.") for i in range(MEMBERS)]
+    judge = AgentNode("Judge", "Pick the best answer.")
+    node = EnsembleNode("Ensemble", members, strategy="consensus", consensus_agent=judge)
+    return Workflow("ensemble_judge").add_node(node)
+
+
+def langgraph_run() -> Callable[[], Awaitable[object]]:
+    """The same ensemble and judge as a LangGraph, calling the same engine with the same messages."""
+    from langgraph.graph import END, START, StateGraph
+
+    engine = FixedEngine()
+
+    class State(TypedDict):
+        question: str
+        answers: Annotated[list[str], operator.add]
+        final: str
+
+    async def ask(system: str, user: str) -> str:
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        return (await engine.complete(CompletionRequest.model_validate({"messages": messages}))).text
+
+    async def solve(state: State) -> dict[str, list[str]]:
+        return {"answers": [await ask("Solve the problem.", state["question"])]}
+
+    async def judge(state: State) -> dict[str, str]:
+        return {"final": await ask("Pick the best answer.", "\n".join([state["question"], *state["answers"]]))}
+
+    graph = StateGraph(State)
+    graph.add_node("judge", judge)
+    for i in range(MEMBERS):
+        graph.add_node(f"solver{i}", solve)
+        graph.add_edge(START, f"solver{i}")
+        graph.add_edge(f"solver{i}", "judge")
+    graph.add_edge("judge", END)
+    compiled = graph.compile()
+    start: State = {"question": "What is 2 + 2?", "answers": [], "final": ""}
+    return lambda: compiled.ainvoke(start)
+
+
+async def per_call_us(run: Callable[[], Awaitable[object]], repeats: int) -> float:
+    started = time.perf_counter()
+    for _ in range(repeats):
+        await run()
+    return (time.perf_counter() - started) / repeats / CALLS * 1e6
+
+
+async def driver_overhead(rounds: int = 7, repeats: int = 60) -> tuple[float, float]:
+    """Median microseconds per agent call (ours, LangGraph's), the two measured in turns."""
+    workflow, engine = ensemble_with_judge(), FixedEngine()
+    theirs = langgraph_run()
+
+    async def ours() -> object:
+        return await run_workflow(workflow, "What is 2 + 2?", engine)
+
+    for warm_up in (ours, theirs):
+        await per_call_us(warm_up, 10)
+    pairs = [(await per_call_us(ours, repeats), await per_call_us(theirs, repeats)) for _ in range(rounds)]
+    return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
+
+
+async def engine_share(rounds: int = 5) -> tuple[float, float]:
+    """(median wall seconds, share of it that is engine time) of many chains at once."""
+    engine = FixedEngine(LATENCY_S)
+    chain = create_simple_chain([AgentNode(f"Agent{i}", "Do your step.") for i in range(DEPTH)])
+    walls = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        runs = await asyncio.gather(*(run_workflow(chain, "What is 2 + 2?", engine) for _ in range(PROGRAMS)))
+        walls.append(time.perf_counter() - started)
+        assert all(run.failure is None for run in runs)
+    wall = statistics.median(walls)
+    return wall, DEPTH * LATENCY_S / wall
+
+
+PROGRAM = """
+from workflow import AgentNode, Workflow
+workflow = Workflow("one").add_node(AgentNode("Solver", "Solve the problem."))
+"""
+
+
+async def first_request_ms(count: int = 300) -> tuple[str, list[float]]:
+    """Milliseconds from asking for a run to its program's first agent call, one after another."""
+    async with ProcessSandbox() as sandbox:
+        times = []
+        for _ in range(count):
+            engine = FixedEngine()
+            started = time.perf_counter()
+            await sandbox.run_program(PROGRAM, "What is 2 + 2?", engine=engine, limits=Limits(wall_s=30))
+            times.append((engine.first_request - started) * 1e3)
+        return (await sandbox.strength()).mode, times[20:]
+
+
+def command_ms(command: list[str], count: int = 40) -> list[float]:
+    times = []
+    for _ in range(count):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, timeout=30)
+        times.append((time.perf_counter() - started) * 1e3)
+    return times
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+async def main() -> None:
+    console = Console()
+    console.print(f"Python {platform.python_version()}, {platform.machine()}")
+
+    ours, theirs = await driver_overhead()
+    table = Table("ensemble of 3 and judge, zero-latency engine", "us per agent call", "ratio", title="Driver")
+    table.add_row("metaagent", f"{ours:.0f}", "1.00")
+    table.add_row(f"LangGraph {version('langgraph')}", f"{theirs:.0f}", f"{theirs / ours:.1f}")
+    console.print(table)
+
+    wall, share = await engine_share()
+    table = Table("programs", "agent calls each", "engine", "wall s", "engine share", title="Many at once")
+    table.add_row(str(PROGRAMS), str(DEPTH), f"{LATENCY_S * 1e3:.0f} ms", f"{wall:.3f}", f"{share:.0%}")
+    console.print(table)
+
+    mode, jailed = await first_request_ms()
+    rows = [(f"jailed program (mode {mode}), start to first request", jailed)]
+    rows.append(("python -c pass", command_ms([sys.executable, "-c", "pass"])))
+    if shutil.which("bwrap"):
+        bwrap = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", sys.executable, "-c", "pass"]
+        rows.append(("bubblewrap --unshare-all, python -c pass", command_ms(bwrap)))
+    else:
+        console.print("bubblewrap is not installed (apt-get install bubblewrap): no row for it")
+    table = Table("", "p50 ms", "p99 ms", "p50 ratio", title="Start")
+    for name, times in rows:
+        p50 = percentile(times, 0.5)
+        ratio = p50 / percentile(jailed, 0.5)
+        table.add_row(name, f"{p50:.1f}", f"{percentile(times, 0.99):.1f}", f"{ratio:.1f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,150 @@
+"""The check of a program before it runs: what is wrong with it, on which line, and what to write instead.
+
+`check_source` only reads the program. `check_program` does that in a jail, where hostile source can hurt nobody, and
+then has the sandbox build the program's workflow to see its graph. Neither asks an agent or judges a design.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from designer.contract import contract_findings
+from designer.imports import import_findings
+from designer.names import undefined_names
+from designer.program import Program
+from designer.structure import node_lines, structure_findings
+from designer.syntax import parse, refused_unread, too_complex
+from sandbox.policy import compile_program
+from sandbox.protocol import Sandbox
+from workflow.failures import Finding, LimitExceeded, ProgramFailed
+from workflow.graph import GraphNode
+
+CHECK_SECONDS = 10.0
+"""How long the static check of one program may take in its jail; an ordinary program takes milliseconds."""
+
+
+class CheckReport(BaseModel):
+    """What a check found. `graph` is there when the program builds a workflow."""
+
+    model_config = ConfigDict(frozen=True)
+
+    findings: list[Finding] = []
+    """Ordered by line."""
+    graph: GraphNode | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True when the program may run: there may be warnings, but no errors."""
+        return not has_errors(self.findings)
+
+
+def has_errors(findings: list[Finding]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
+
+
+def check_source(source: str) -> list[Finding]:
+    """Findings about a program's text, ordered by line; none for a good program. Runs nothing of it, never raises.
+
+    A program that does not parse gets that one finding; all other stages report together, so that one repair can
+    mend everything. Untrusted source is better given to `check_program`.
+    """
+    return _check(source)[0]
+
+
+def check_payload(payload: JsonValue) -> JsonValue:
+    """What `check_program` runs in a jail: `{"source": ...}` in, findings and the lines of named nodes out."""
+    findings, lines = _check(str(cast("dict[str, JsonValue]", payload)["source"]))
+    return {"findings": [finding.model_dump() for finding in findings], "lines": {**lines}}
+
+
+def warm() -> None:
+    """Build what every check needs, before jails are forked."""
+    check_source("from workflow import AgentNode, Workflow\nWorkflow('w').add_node(AgentNode('a', 'b', max_turns=1))\n")
+
+
+def _check(source: str) -> tuple[list[Finding], dict[str, int]]:
+    findings = refused_unread(source)
+    if findings:
+        return findings, {}
+    tree, findings = parse(source)
+    if tree is None:
+        return findings, {}
+    try:
+        program = Program(tree)
+        findings = [
+            *compile_program(source).findings,
+            *import_findings(program),
+            *contract_findings(program),
+            *undefined_names(tree),
+            *structure_findings(program),
+        ]
+        return _ordered(findings), node_lines(program)
+    except (RecursionError, MemoryError) as error:
+        return [too_complex(error)], {}
+
+
+def _ordered(findings: list[Finding]) -> list[Finding]:
+    """By line, errors first, each once; of several errors with the same code on one line all are kept."""
+    unique = dict.fromkeys(findings)
+    return sorted(unique, key=lambda finding: (finding.line, finding.severity != "error"))
+
+
+async def check_program(source: str, sandbox: Sandbox, question: str = "") -> CheckReport:
+    """Check a program and, if its text is sound, build its workflow in a jail.
+
+    `question` is what the program sees as `question` while it builds. What the program does wrong is in the report;
+    `SandboxUnavailable` is raised. The sandbox should have `preload=("designer.check",)`.
+    """
+    findings = refused_unread(source)
+    if findings:
+        return CheckReport(findings=findings)
+    try:
+        payload = {"source": source}
+        reply = await sandbox.call("designer.check:check_payload", payload, wall_s=CHECK_SECONDS)
+        checked = _Checked.model_validate(reply)
+    except LimitExceeded as error:
+        message = f"the program is too complex to be checked ({error.limit_kind} limit of {error.limit:g})"
+        fix = "write a shorter program with smaller expressions"
+        return CheckReport(findings=[Finding(line=0, code="too-complex", message=message, fix=fix)])
+    except ProgramFailed as error:
+        # The check is ours, but what made it fail is the program: a jail that died of it is one way.
+        message = f"the program cannot be checked: {error}"
+        fix = "write it in plainer Python"
+        return CheckReport(findings=[Finding(line=0, code="too-complex", message=message, fix=fix)])
+    if has_errors(checked.findings):
+        return CheckReport(findings=checked.findings)
+    return await _built(source, sandbox, question, checked)
+
+
+class _Checked(BaseModel):
+    """What `check_payload` returns."""
+
+    findings: list[Finding]
+    lines: dict[str, int]
+
+
+async def _built(source: str, sandbox: Sandbox, question: str, checked: _Checked) -> CheckReport:
+    try:
+        description = await sandbox.describe(source, question)
+    except (LimitExceeded, ProgramFailed) as error:
+        message = f"building the workflow failed: {error}"
+        fix = "build the workflow without long computations and without errors"
+        failed = Finding(line=getattr(error, "line", None) or 0, code="build-failed", message=message, fix=fix)
+        return CheckReport(findings=_ordered([*checked.findings, failed]))
+    findings = [*checked.findings, *description.findings]
+    known = [finding.message for finding in findings if finding.code == "unreachable-node"]
+    for name in description.unreachable:
+        if not any(repr(name) in message for message in known):
+            message = f"node {name!r} is built but is not part of the workflow that runs"
+            fix = "add it with workflow.add_node(...), pass it to another node, or delete it"
+            line = checked.lines.get(name, 0)
+            findings.append(
+                Finding(line=line, code="unreachable-node", message=message, fix=fix, severity="warning")
+            )
+    if description.graph is None and not has_errors(findings):
+        message = "the program builds no workflow"
+        fix = "add: workflow = Workflow(name=...); workflow.add_node(...)"
+        findings.append(Finding(line=0, code="no-workflow", message=message, fix=fix))
+    return CheckReport(findings=_ordered(findings), graph=description.graph)

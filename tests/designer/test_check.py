@@ -1,0 +1,224 @@
+"""The check names line, culprit and fix for what is wrong, and leaves good programs alone."""
+
+import asyncio
+from pathlib import Path
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workflow
+from designer.check import CheckReport, check_payload, check_program, check_source
+from designer.extract import MAX_SOURCE_BYTES
+from sandbox import Description
+from templates import load_templates
+from workflow.failures import Finding, LimitExceeded, ProgramFailed, SandboxUnavailable
+from workflow.graph import GraphNode
+
+HEAD = f"from workflow import {', '.join(workflow.__all__)}\n"
+PROMPT = r"'Solve it. Put the answer in \\boxed{}.'"
+GOOD = f"""\
+from workflow import AgentNode, EnsembleNode, Workflow
+
+first = AgentNode(name="First", system_prompt={PROMPT}, max_turns=1)
+second = AgentNode(name="Second", system_prompt={PROMPT})
+both = EnsembleNode(name="Both", agents=[first, second], strategy="majority_vote")
+workflow = Workflow(name="good")
+workflow.add_node(both)
+"""
+
+
+def program(body: str) -> str:
+    """Line 1 imports the contract; `body` begins on line 2; agents a and b and a workflow come after it."""
+    rest = f"""\
+a = AgentNode("A", {PROMPT})
+b = AgentNode("B", {PROMPT})
+workflow = Workflow("w")
+workflow.add_nodes([a, b])
+"""
+    return HEAD + dedent(body) + rest
+
+
+def errors(source: str) -> list[Finding]:
+    return [finding for finding in check_source(source) if finding.severity == "error"]
+
+
+# fmt: off
+FINDINGS = [
+    # (name, source, code, line, parts of the message, parts of the fix)
+    ("syntax", "x = (1,\ny = 2\n", "syntax", 1, ["never closed", "x = (1,"], ["close it"]),
+    ("fence left in", "```python\nx = 1\n```\n", "syntax", 1, ["```python"], ["fence"]),
+    ("tag left in", "<code>\nx = 1\n", "syntax", 1, ["<code>"], ["remove the tag <code>"]),
+    ("prose", "Here is the program:\nx = 1\n", "syntax", 1, ["Here is the program"], ["valid Python"]),
+    ("smart quotes", "x = 1\ny = “a”\n", "syntax", 2, ["“"], ["ASCII"]),
+    ("cut off", 'x = """abc\ndef\n', "syntax", 1, ["triple-quoted"], ["close the string"]),
+    ("indentation", "if True:\nx = 1\n", "syntax", 2, ["x = 1"], ["indent"]),
+    ("return at top level", "x = 1\nreturn x\n", "syntax", 2, ["return x"], []),
+    ("null byte", "x = 1\n\0", "syntax", 0, ["null"], ["plain text"]),
+    ("surrogate", "x = 1\ny = '\ud800'\n", "syntax", 2, [r"\ud800"], ["remove"]),
+    ("too large", "#" * (MAX_SOURCE_BYTES + 1), "too-large", 0, ["100,001", "100,000"], ["shorten"]),
+    ("too deep", "x = " + "-" * 50_000 + "1\n", "too-complex", 0, ["deeply"], ["split"]),
+    ("policy", program("open('f')\n"), "forbidden-name", 2, ["open"], ["messages"]),
+
+    ("module", program("import os\n"), "unknown-import", 2, ["'os'"], ["no files"]),
+    ("misspelt module", program("import jsn\n"), "unknown-import", 2, ["'jsn'"], ["'json'"]),
+    ("misspelt name", program("from math import cmb\n"), "unknown-import", 2, ["'cmb'"], ["'comb'"]),
+    ("misspelt attribute", program("import math\nmath.sqr(2)\n"), "unknown-import", 3, ["'sqr'"], ["'sqrt'"]),
+    ("misspelt class", program("from workflow import AgentNod\n"), "unknown-import", 2, ["'AgentNod'"], ["'AgentNode'"]),
+    ("wrong module", program("from workflow.nodes import Workflow\n"), "unknown-import", 2, ["'Workflow'"],
+     ["from workflow import Workflow"]),
+    ("no such module", program("from workflow.agents import AgentNode\n"), "unknown-import", 2, ["workflow.agents"],
+     ["from workflow import AgentNode"]),
+    ("module attribute", program("import workflow as wf\nwf.AgentNod('x', 'y')\n"), "unknown-import", 3,
+     ["'AgentNod'"], ["'AgentNode'"]),
+
+    ("unknown argument", program("AgentNode(\n    'S',\n    promt='x',\n)\n"), "unknown-argument", 4,
+     ["AgentNode 'S'", "'promt'"], ["'system_prompt'"]),
+    ("unknown, no likeness", program("Workflow('w', zzz=1)\n"), "unknown-argument", 2, ["'zzz'"], []),
+    ("unknown method argument", program("ToolRegistry().register(nam='f', func=print)\n"), "unknown-argument", 2,
+     ["ToolRegistry.register", "'nam'"], ["'name'"]),
+    ("missing argument", program("AgentNode('S')\n"), "missing-argument", 2, ["AgentNode 'S'", "'system_prompt'"],
+     ["system_prompt=..."]),
+    ("missing method argument", program("w = Workflow()\nw.add_node()\n"), "missing-argument", 3,
+     ["Workflow.add_node", "'node'"], ["node=..."]),
+    ("too many arguments", program("Workflow('w', 1, 2)\n"), "too-many-arguments", 2,
+     ["Workflow 'w'", "3 positional", "at most 1"], ["name"]),
+    ("repeated argument", program("AgentNode('S', 'p', name='T')\n"), "repeated-argument", 2, ["'name'", "twice"],
+     ["once"]),
+    ("strategy", program("EnsembleNode('E', [AgentNode('S', 'p')], strategy='majority')\n"), "wrong-value", 2,
+     ["EnsembleNode 'E'", "'strategy'", "'majority'"], ["'majority_vote'"]),
+    ("strategy by name", program("kind = 'vote'\nEnsembleNode('E', [AgentNode('S', 'p')], strategy=kind)\n"),
+     "wrong-value", 3, ["'strategy'", "kind"], ["majority_vote"]),
+    ("turns", program("AgentNode('S', 'p', max_turns=0)\n"), "wrong-value", 2, ["'max_turns'", "0"], ["equal to 1"]),
+    ("negative turns", program("AgentNode('S', 'p', max_turns=-1)\n"), "wrong-value", 2, ["-1"], ["equal to 1"]),
+    ("wrong type", program("AgentNode('S', None)\n"), "wrong-value", 2, ["'system_prompt'", "None"], ["string"]),
+    ("node for list", program("s = AgentNode('S', 'p')\nEnsembleNode('E', s)\n"), "wrong-value", 3, ["'agents'", "s"],
+     ["list"]),
+    ("text for node", program("ReflectionNode('R', 'solver')\n"), "wrong-value", 2, ["'agent'", "'solver'"],
+     ["WorkflowNode"]),
+    ("no members", program("EnsembleNode('E', [])\n"), "wrong-value", 2, ["'agents'", "[]"], ["at least 1"]),
+    ("one debater", program("DebateNode('D', [AgentNode('S', 'p')])\n"), "wrong-value", 2, ["'debaters'"],
+     ["at least 2"]),
+    ("tools for text", program("AgentNode('S', 'p', tool_registry='tools')\n"), "wrong-value", 2, ["'tools'"],
+     ["ToolRegistry"]),
+    ("function for call", program("RouterNode('R', {'x': AgentNode('S', 'p')}, 'x')\n"), "wrong-value", 2,
+     ["'routing_func'"], ["callable"]),
+    ("message type", program("Message('hi', 'question')\n"), "wrong-value", 2, ["'message_type'", "'question'"],
+     ["user_input"]),
+    ("consensus", program("EnsembleNode('E', members, strategy='consensus')\nmembers = [AgentNode('S', 'p')]\n"),
+     "missing-argument", 2, ["EnsembleNode 'E'", "consensus"], ["consensus_agent="]),
+    ("no weights", program("EnsembleNode('E', [AgentNode('S', 'p')], 'weighted_vote')\n"), "missing-argument", 2,
+     ["weighted_vote"], ["weights="]),
+    ("too many weights", program("EnsembleNode('E', [AgentNode('S', 'p')], 'weighted_vote', weights=[1, 2])\n"),
+     "wrong-value", 2, ["2 weights for 1 members"], ["one for each"]),
+    ("weights for nobody", program("EnsembleNode('E', [AgentNode('S', 'p')], 'weighted_vote', weights={'T': 1})\n"),
+     "wrong-value", 2, ["'T'"], ["'S'"]),
+    ("method", program("w = Workflow('x')\nw.add_nod(AgentNode('S', 'p'))\n"), "unknown-method", 3,
+     ["Workflow", "'add_nod'"], ["'add_node'"]),
+    ("method of a chain", program("LoopWorkflow('x').add_node(a).set_lop_condition(print)\n"), "unknown-method", 2,
+     ["LoopWorkflow", "'set_lop_condition'"], ["'set_loop_condition'"]),
+    ("method without likeness", program("Workflow('x').execute('q')\n"), "unknown-method", 2, ["'execute'"], ["run"]),
+    ("attribute of a result", program("result = Workflow('x').add_node(a).run(question)\nprint(result.contents)\n"),
+     "unknown-attribute", 3, ["Message", "'contents'"], ["'content'"]),
+    ("attribute of a parameter", program("def f(context: Context):\n    return context.get_sate('x')\n"),
+     "unknown-method", 3, ["Context", "'get_sate'"], ["'get_state'"]),
+    ("member of an enumeration", program("x = MessageType.AGENT_RESPONS\n"), "unknown-attribute", 2,
+     ["MessageType", "'AGENT_RESPONS'"], ["'AGENT_RESPONSE'"]),
+    ("no process", program("class N(WorkflowNode):\n    def proces(self, context):\n        return 1\nN('n')\n"),
+     "missing-process", 2, ["class N"], ["'proces'", "'process'"]),
+
+    ("undefined", program("print(qestion)\n"), "undefined-name", 2, ["'qestion'"], ["'question'"]),
+    ("undefined class", "x = AgentNode('S', 'p')\n", "undefined-name", 1, ["'AgentNode'"],
+     ["from workflow import AgentNode"]),
+    ("undefined in a function", program("def f():\n    return solutoin\nsolution = 1\n"), "undefined-name", 3,
+     ["'solutoin'"], ["'solution'"]),
+    ("undefined in an f-string", program("x = f'{1} {zzz}'\n"), "undefined-name", 2, ["'zzz'"], ["define zzz"]),
+    ("used too early", program("print(x)\nx = 1\n"), "use-before-definition", 2, ["'x'", "line 3"], ["above line 2"]),
+    ("used too early in a function", program("def f():\n    print(x)\n    x = 1\nx = 2\n"), "use-before-definition", 3,
+     ["'x'"], ["above line 3"]),
+    ("comprehension variable", program("y = [i for i in range(3)]\nprint(i)\n"), "undefined-name", 3, ["'i'"],
+     ["line 2"]),
+    ("name of an exception", program("try:\n    pass\nexcept ValueError as e:\n    pass\nprint(e)\n"),
+     "use-before-definition", 6, ["'e'"], []),
+    ("class variable", program("class C:\n    v = 1\n    def f(self):\n        return v\n"), "undefined-name", 5, ["'v'"],
+     ["line 3"]),
+    ("braces in format", program("p = 'Put it in {answer}: {}'.format(1)\n"), "bad-format", 2, ["answer"], ["{{"]),
+    ("percent", program("p = '%s %s' % (1,)\n"), "bad-format", 2, ["2 placeholder"], ["f-string"]),
+
+    ("no workflow at all", "print('hello')\n", "no-workflow", 0, ["no workflow"], ["AgentNode", "add_node"]),
+    ("empty workflow", HEAD + f"w = Workflow('w')\na = AgentNode('A', {PROMPT})\nw.run(question)\n", "empty-workflow", 2,
+     ["Workflow 'w'"], ["w.add_node"]),
+    ("schema and function", program("""\
+        def run_code(code):
+            return code
+        tools = ToolRegistry()
+        tools.register("run", run_code, "Runs code.",
+            {"type": "object", "properties": {"source": {"type": "string"}}})
+        """), "tool-arguments", 6, ["tool 'run'", "'source'"], ["'code'"]),
+    ("schema lacks an argument", program("""\
+        tools = ToolRegistry()
+        tools.register(name="run", func=lambda code, timeout: code, description="Runs code.",
+            parameters={"type": "object", "properties": {"code": {"type": "string"}}})
+        """), "tool-arguments", 4, ["'timeout'"], ["'timeout'", "default"]),
+    ("schema requires a stranger", program("""\
+        tools = ToolRegistry()
+        tools.register("run", lambda code: code, "Runs code.",
+            {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["cod"]})
+        """), "tool-arguments", 4, ["'cod'"], ["properties"]),
+]
+
+WARNINGS = [
+    ("unused agent", program("judge = AgentNode('Judge', 'p')\n"), "unreachable-node", 2, ["'Judge'", "variable judge"],
+     ["workflow.add_node(judge)"]),
+    ("unused ensemble and its members", program("s = AgentNode('S', 'p')\ne = EnsembleNode('E', [s])\n"),
+     "unreachable-node", 2, ["'S'"], ["add_node(s)"]),
+    ("only looked at", program("s = AgentNode('S', 'p')\nprint(s.name)\ns.max_turns = 3\n"), "unreachable-node", 2,
+     ["'S'"], ["add_node(s)"]),
+    ("dropped at once", program("AgentNode('S', 'p')\n"), "unreachable-node", 2, ["'S'"], ["workflow.add_node"]),
+    ("unused in a list", program("s = AgentNode('S', 'p')\nteam = [s]\n"), "unreachable-node", 2, ["'S'"], []),
+    ("unused node of its own class", program("""\
+        class Checker(AgentNode):
+            pass
+        c = Checker('C', 'p')
+        """), "unreachable-node", 4, ["variable c"], []),
+    ("nodes only", HEAD + f"a = AgentNode('A', {PROMPT})\n", "no-workflow", 0, ["only the last node"], ["Workflow"]),
+    ("one turn with tools", program("""\
+        tools = ToolRegistry()
+        tools.register("f", lambda: "x", "A tool.")
+        workflow2 = Workflow().add_node(AgentNode("S", "p", tools, max_turns=1))
+        """), "tools-unused", 4, ["'S'", "max_turns=1"], ["max_turns=5"]),
+    ("no answer format", HEAD + "w = Workflow().add_node(AgentNode('A', 'Solve it.'))\n", "no-answer-format", 0,
+     ["answer format"], ["boxed", "<solution>"]),
+    ("escape", program(r"""w2 = Workflow().add_node(AgentNode("S", "in \boxed{}"))""" + "\n"), "bad-escape", 2,
+     [r"\boxed"], [r"\\boxed"]),
+    ("no schema", program("tools = ToolRegistry()\ntools.register('f', lambda code: code, 'Runs code.')\n"),
+     "tool-arguments", 3, ["tool 'f'", "'code'"], ['"code"']),
+    ("bound in the loop before", program("for i in range(3):\n    if i:\n        print(last)\n    last = i\n"),
+     "use-before-definition", 4, ["'last'"], ["define last"]),
+    ("import with a plan", program("try:\n    import numpy\nexcept ImportError:\n    numpy = None\n"), "unknown-import", 3,
+     ["'numpy'"], []),
+]
+# fmt: on
+
+
+def matching(source: str, code: str, severity: str) -> list[Finding]:
+    return [found for found in check_source(source) if found.code == code and found.severity == severity]
+
+
+@pytest.mark.parametrize(
+    ("severity", "case"),
+    [("error", case) for case in FINDINGS] + [("warning", case) for case in WARNINGS],
+    ids=lambda value: value[0] if isinstance(value, tuple) else value,
+)
+def test_each_finding_names_line_culprit_and_fix(severity: str, case: tuple[Any, ...]) -> None:
+    _, source, code, line, message_parts, fix_parts = case
+    found = matching(source, code, severity)
+    assert found, check_source(source)
+    assert found[0].line == line
+    assert all(part in found[0].message for part in message_parts), found[0]
+    assert all(part in found[0].fix for part in fix_parts), found[0]
+    others = [other for other in errors(source) if other.code != code]
+    assert not others or code in ("no-workflow", "undefined-name", "unreachable-node"), others
