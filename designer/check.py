@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from designer.contract import contract_findings
 from designer.imports import import_findings
-from designer.names import undefined_names
+from designer.names import name_findings
 from designer.program import Program
 from designer.structure import node_lines, structure_findings
 from designer.syntax import parse, refused_unread, too_complex
@@ -77,7 +77,7 @@ def _check(source: str) -> tuple[list[Finding], dict[str, int]]:
             *compile_program(source).findings,
             *import_findings(program),
             *contract_findings(program),
-            *undefined_names(tree),
+            *name_findings(program),
             *structure_findings(program),
         ]
         return _ordered(findings), node_lines(program)

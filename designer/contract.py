@@ -40,8 +40,18 @@ def contract_findings(program: Program) -> list[Finding]:
     return findings
 
 
+def _closest(name: str, known: list[str]) -> str | None:
+    """The known name that was probably meant, also where only one of its words was given: `promt`, `tools`."""
+    words: dict[str, list[str]] = {}
+    for item in known:
+        for word in item.split("_"):
+            words.setdefault(word, []).append(item)
+    having = words.get(nearest(name, words) or "", [])
+    return nearest(name, known) or (having[0] if len(having) == 1 else None)
+
+
 def _did_you_mean(name: str, known: list[str], otherwise: str) -> str:
-    hint = nearest(name, known)
+    hint = _closest(name, known)
     return f"did you mean {hint!r}?" if hint else f"{otherwise}: {', '.join(known)}"
 
 
@@ -157,7 +167,7 @@ class _Call:
                 self.given[name] = keyword.value
             elif not self.signature.takes_any:
                 free = [item for item in known if item not in self.given and not self._is_keyword(item)]
-                replaced.add(nearest(name, free))
+                replaced.add(_closest(name, free))
                 fix = _did_you_mean(name, free, "valid arguments") if free else "leave it out"
                 findings.append(self._found(keyword, "unknown-argument", f"unknown argument {name!r}", fix))
         missing = [name for name in self.signature.required if name not in self.given and name not in replaced]
@@ -185,8 +195,9 @@ class _Call:
             if get_origin(self.signature.hints[name]) is Literal and isinstance(value, str):
                 choices = [str(choice) for choice in get_args(self.signature.hints[name])]
                 fix = _did_you_mean(value, choices, "valid values")
-            shown = ast.unparse(expression)
-            shown = shown if len(shown) <= 80 else shown[:77] + "..."
+            shown = _shortened(ast.unparse(expression))
+            if isinstance(value, str | int | float) and not isinstance(expression, ast.Constant):
+                shown += f", which is {_shortened(repr(value))}"
             return self._found(expression, "wrong-value", f"argument {name!r} cannot be {shown}", fix)
         return None
 
@@ -210,6 +221,10 @@ class _Call:
         except Undecided:
             return []
         return []
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _is_certain(value: Any) -> bool:

@@ -72,8 +72,8 @@ MATH_TOPICS = {
     r"\bperfect (?:square|cube|power)|\bmultiples? of\b|\b(?:positive|nonnegative) integers?\b",
     "geometry": r"\btriangles?\b|\bcircles?\b|\bpolygon|\brectang|\bparallelogram|\brhombus|\btrapezoid|\bradius\b|"
     r"\barea\b|\bperimeter\b|\btangent (?:to|line|circle|at)|\b(?:hexa|penta|octa|deca|dodeca)gon|\bspheres?\b|"
-    r"\bcones?\b|\bcylinder|\bvolume\b|\bperpendicular\b|\binscribed\b|\bvertices\b|\bdiagonals?\b|\bchord\b|\\triangle|\\angle|"
-    r"\\overline|\btetrahedron|\bpyramid|\bellipse|\bhyperbola|\bparabola|\bcoordinate",
+    r"\bcones?\b|\bcylinder|\bvolume\b|\bperpendicular\b|\binscribed\b|\bvertices\b|\bdiagonals?\b|\bchord\b|"
+    r"\\triangle|\\angle|\\overline|\btetrahedron|\bpyramid|\bellipse|\bhyperbola|\bparabola|\bcoordinate",
     "trigonometry": r"\\(?:sin|cos|tan|cot|sec|csc)\b|\b(?:sine|cosine)\b|\\circ\b|\bpolar\b",
     "complex numbers": r"\bcomplex (?:number|plane)|\bimaginary\b|\broots? of unity\b|\breal part\b|\d+\s*i\b",
     "linear algebra": r"\bmatri(?:x|ces)\b|\bvectors?\b|pmatrix|bmatrix|\bdeterminant\b|\\mathbf",

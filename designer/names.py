@@ -1,7 +1,7 @@
 """Names that a program uses without defining them, and format strings that must fail.
 
-Pyflakes does the scoping; this module picks the messages that stand for an exception at run time and says what
-to write instead. Unused names and style are nobody's business here.
+Pyflakes decides what is undefined; this module picks the messages that stand for an exception at run time and says
+what to write instead. Unused names and style are nobody's business here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import builtins
 from pyflakes import messages
 from pyflakes.checker import Checker
 
-import workflow
+from designer.program import CONTRACT, Program, Scope
 from workflow.checks import nearest
 from workflow.failures import Finding
 
 GIVEN_NAMES = frozenset({"question", "__name__"})
 """Names that a program may use without defining them, besides the builtins."""
+
+MAX_NAMES = 50
+"""Undefined names that are reported at most."""
 
 _FORMAT_FAILURES = (
     messages.PercentFormatExpectedMapping,
@@ -29,8 +32,6 @@ _FORMAT_FAILURES = (
     messages.StringDotFormatMissingArgument,
     messages.StringDotFormatMixingAutomatic,
 )
-_MAX_NAMES = 50
-"""Undefined names that are reported at most."""
 
 
 class _Checker(Checker):
@@ -41,105 +42,93 @@ class _Checker(Checker):
     def handleStringAnnotation(self, *_: object) -> None: ...
 
 
-def undefined_names(tree: ast.Module) -> list[Finding]:
+def name_findings(program: Program) -> list[Finding]:
     """One finding per undefined name (at its first use) and per format call that cannot succeed."""
-    checker = _Checker(tree, builtins=GIVEN_NAMES)
-    defined = _bound_names(tree)
-    findings: list[Finding] = []
-    seen: set[str] = set()
+    checker = _Checker(program.tree, builtins=GIVEN_NAMES)
+    uses: dict[tuple[str, int, int], ast.Name] = {}
+    bound: dict[str, list[ast.AST]] = {}
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.Name):
+            uses[node.id, node.lineno, node.col_offset] = node
+        for name in _binds(node):
+            bound.setdefault(name, []).append(node)
+    findings: dict[str, Finding] = {}
+    formats: list[Finding] = []
     for message in sorted(checker.messages, key=lambda item: (item.lineno, item.col)):
         if isinstance(message, messages.UndefinedName | messages.UndefinedLocal):
-            args = message.message_args
-            name = str(args[0] if isinstance(args, tuple) else args)
-            if name not in seen and len(seen) < _MAX_NAMES:
-                seen.add(name)
-                findings.append(_undefined(tree, name, message.lineno, message.col, defined))
+            arguments = message.message_args
+            name = str(arguments[0] if isinstance(arguments, tuple) else arguments)
+            use = uses.get((name, message.lineno, message.col))
+            if use is not None and name not in findings and len(findings) < MAX_NAMES:
+                findings[name] = _undefined(program, use, bound)
         elif isinstance(message, _FORMAT_FAILURES):
-            findings.append(_bad_format(message))
-    return findings
-
-
-def _bound_names(tree: ast.Module) -> dict[str, int]:
-    """Every name that the program binds anywhere, with the first line where it does."""
-    bound: dict[str, int] = {}
-    for node in ast.walk(tree):
-        for name in _binds(node):
-            line = getattr(node, "lineno", 0)
-            bound[name] = min(line, bound.get(name, line))
-    return bound
+            formats.append(_bad_format(message))
+    return [*findings.values(), *formats]
 
 
 def _binds(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Name):
-        return [node.id] if isinstance(node.ctx, ast.Store) else []
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name]
-    if isinstance(node, ast.arg):
-        return [node.arg]
-    if isinstance(node, ast.alias):
-        return [(node.asname or node.name).partition(".")[0]]
-    if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-        return [node.name]
+    """The names that a node binds by itself."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+            return [name]
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.alias(name=name, asname=asname):
+            return [(asname or name).partition(".")[0]]
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            return [name]
     return []
 
 
-def _undefined(tree: ast.Module, name: str, line: int, column: int, defined: dict[str, int]) -> Finding:
-    scope, loops = _surroundings(tree, line, column)
-    bound_here = [node.lineno for node in _own_nodes(scope) if name in _binds(node) and hasattr(node, "lineno")]
-    if bound_here:
-        # A loop may bind the name in one pass and use it in the next: doubtful, but not certain to fail.
-        looped = any(name in _binds(node) for loop in loops for node in ast.walk(loop))
-        return Finding(
-            line=line,
-            code="use-before-definition",
-            message=f"{name!r} is used before it is defined (line {min(bound_here)})",
-            fix=f"define {name} above line {line}",
-            severity="warning" if looped else "error",
-        )
-    if name in workflow.__all__:
+def _undefined(program: Program, use: ast.Name, bound: dict[str, list[ast.AST]]) -> Finding:
+    name, line = use.id, use.lineno
+    scope = program.scope_of(use)
+    elsewhere = [getattr(node, "lineno", 0) for node in bound.get(name, [])]
+    if scope is not None:
+        lines = [getattr(node, "lineno", 0) for node in bound.get(name, []) if _in_scope(program, node, scope)]
+        return _too_early(program, use, min(lines or elsewhere or [line]))
+    if name in CONTRACT:
         fix = f"add: from workflow import {name}"
+    elif elsewhere:
+        fix = f"the name of line {min(elsewhere)} is not visible here; pass its value in as an argument"
     else:
-        hint = nearest(name, [*defined, *GIVEN_NAMES, *workflow.__all__, *dir(builtins)])
+        hint = nearest(name, [*bound, *GIVEN_NAMES, *CONTRACT, *dir(builtins)])
         fix = f"did you mean {hint!r}?" if hint else f"define {name} before line {line}, or import it"
-    if name in defined:
-        fix = f"the name is bound elsewhere (line {defined[name]}) but not visible here; pass it in as an argument"
     return Finding(line=line, code="undefined-name", message=f"{name!r} is not defined", fix=fix)
 
 
-def _surroundings(tree: ast.Module, line: int, column: int) -> tuple[ast.AST, list[ast.AST]]:
-    """The innermost function (or the module) around a position, and the loops around it within that."""
-    scope: ast.AST = tree
-    loops: list[ast.AST] = []
-    for node in ast.walk(tree):  # breadth first: outer nodes come before those inside them
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.For | ast.While):
-            continue
-        end = (node.end_lineno or node.lineno, node.end_col_offset or 0)
-        body_starts = node.body.lineno if isinstance(node, ast.Lambda) else node.body[0].lineno
-        inside = (node.lineno, node.col_offset) <= (line, column) <= end
-        if inside and isinstance(node, ast.For | ast.While):
-            loops.append(node)
-        elif inside and line >= body_starts:
-            scope, loops = node, []
-    return scope, loops
+def _in_scope(program: Program, node: ast.AST, scope: Scope) -> bool:
+    return not isinstance(node, ast.Name) or program.scope_of(node) is scope
 
 
-def _own_nodes(scope: ast.AST) -> list[ast.AST]:
-    """All nodes of a function or module that do not belong to a function, class or lambda inside it."""
-    own: list[ast.AST] = []
-    pending = list(ast.iter_child_nodes(scope))
-    while pending:
-        node = pending.pop()
-        own.append(node)
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            pending.extend(ast.iter_child_nodes(node))
-    return own
+def _too_early(program: Program, use: ast.Name, defined: int) -> Finding:
+    name, line = use.id, use.lineno
+    if defined < line:
+        message = f"{name!r} is no longer defined here: it ends with its except block, or was deleted"
+        fix = "keep the value under another name"
+        return Finding(line=line, code="undefined-name", message=message, fix=fix)
+    # A loop may bind the name in one pass and use it in the next: doubtful, but not certain to fail.
+    looped = False
+    for above in program.ancestors(use):
+        if isinstance(above, ast.FunctionDef | ast.Lambda):
+            break
+        if isinstance(above, ast.For | ast.While):
+            looped = looped or any(name in _binds(node) for node in ast.walk(above))
+    return Finding(
+        line=line,
+        code="use-before-definition",
+        message=f"{name!r} is used before it is defined (line {defined})",
+        fix=f"define {name} above line {line}",
+        severity="warning" if looped else "error",
+    )
 
 
 def _bad_format(message: messages.Message) -> Finding:
     text = message.message % message.message_args
-    fix = "double every brace that is not a placeholder ({{ and }}), use an f-string, or join the parts with +"
     if isinstance(message, messages.PercentFormatExpectedMapping | messages.PercentFormatInvalidFormat):
         fix = "write %% for a percent sign, or use an f-string"
     elif type(message).__name__.startswith("Percent"):
         fix = "give one value for each placeholder, or use an f-string"
+    else:
+        fix = "double every brace that is not a placeholder ({{ and }}), use an f-string, or join the parts with +"
     return Finding(line=message.lineno, code="bad-format", message=f"this raises: {text}", fix=fix)

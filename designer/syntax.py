@@ -11,6 +11,9 @@ from workflow.failures import Finding
 
 def refused_unread(source: str) -> list[Finding]:
     """Why a text is not even parsed: its size, or characters that no Python file can hold."""
+    if "\0" in source:
+        line = source.count("\n", 0, source.index("\0")) + 1
+        return [Finding(line=line, code="syntax", message="the program holds a null byte", fix="give it as plain text")]
     try:
         size = len(source.encode())
     except UnicodeEncodeError as error:
@@ -34,9 +37,7 @@ def parse(source: str) -> tuple[ast.Module | None, list[Finding]]:
             compile(source, "<program>", "exec", dont_inherit=True)
     except SyntaxError as error:
         return None, [_syntax_finding(source, error)]
-    except ValueError as error:  # null bytes
-        return None, [Finding(line=0, code="syntax", message=str(error), fix="give the program as plain text")]
-    except (MemoryError, RecursionError, OverflowError, SystemError) as error:
+    except (MemoryError, RecursionError, OverflowError, SystemError, ValueError) as error:
         return None, [too_complex(error)]
     return tree, []
 

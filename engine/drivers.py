@@ -34,40 +34,40 @@ async def drive(scheduler: Scheduler, session: Session) -> Any:
 
     A limit or an engine failure ends the run at once: open requests are cancelled and nodes unwound.
     """
-    loop = asyncio.get_running_loop()
-    over: asyncio.Future[None] = loop.create_future()
-    tasks: set[asyncio.Task[None]] = set()
-
-    def pump() -> None:
-        for issued in scheduler.take():
-            if isinstance(issued.request, (Delivery, ToolResult)):
-                session.report(issued.path, issued.request)
-            else:
-                session.admit(issued.path, issued.request)
-                task = loop.create_task(serve(issued))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-        if scheduler.done and not over.done():
-            over.set_result(None)
-
-    async def serve(issued: Issued) -> None:
-        try:
-            reply = await session.serve(issued.key, issued.path, issued.request)
-            if not over.done():
-                scheduler.reply(issued.key, reply)
-                pump()
-        except Exception as error:
-            if not over.done():
-                over.set_exception(error)
-
+    serving: dict[asyncio.Task[Any], str] = {}
     try:
-        pump()
-        await over
+        while True:
+            issued = _admitted(scheduler.take(), session)
+            if len(issued) == 1 and not serving:
+                # Nothing else is under way: no task is needed to wait for one reply.
+                alone = issued[0]
+                scheduler.reply(alone.key, await session.serve(alone.key, alone.path, alone.request))
+                continue
+            for each in issued:
+                serving[asyncio.create_task(session.serve(each.key, each.path, each.request))] = each.key
+            if scheduler.done:
+                return scheduler.result()
+            done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                scheduler.reply(serving.pop(task), task.result())
     finally:
-        for task in tasks:
+        for task in serving:
             task.cancel()
+        if serving:
+            await asyncio.gather(*serving, return_exceptions=True)
         scheduler.close()
-    return scheduler.result()
+
+
+def _admitted(issued: list[Issued], session: Session) -> list[Issued]:
+    """Pass reports on and count requests; returns the requests, which want a reply."""
+    requests = []
+    for each in issued:
+        if isinstance(each.request, (Delivery, ToolResult)):
+            session.report(each.path, each.request)
+        else:
+            session.admit(each.path, each.request)
+            requests.append(each)
+    return requests
 
 
 def drive_sync(scheduler: Scheduler, send: Callable[[Issued], None], receive: Callable[[], tuple[str, Any]]) -> Any:

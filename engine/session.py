@@ -106,13 +106,14 @@ class Session:
         self._code_runner = code_runner
         self._start = time.monotonic()
         self._used: dict[LimitKind, int] = {"agent_calls": 0, "tokens": 0, "tool_calls": 0, "output_bytes": 0}
-        self._usage = Usage()
+        self._usage: list[Usage] = []
         self._output: list[str] = []
         self._replies: list[tuple[str, str]] = []
         self._calling: dict[str, _OpenCall] = {}
         self._run: Run | None = None
         self._record(
             RunStarted(
+                t=self.elapsed,
                 run_id=uuid.uuid4().hex[:16],
                 question=question,
                 program=program,
@@ -129,7 +130,6 @@ class Session:
         return time.monotonic() - self._start
 
     def _record(self, event: Event) -> None:
-        event.t = round(self.elapsed, 6)
         self.events.append(event)
         if self._sink is not None:
             self._sink(event)
@@ -147,7 +147,11 @@ class Session:
             self._spend("agent_calls", 1)
         else:
             if isinstance(request, ToolCall):
-                self._record(ToolCalled(path=path, agent=request.agent, name=request.name, arguments=request.arguments))
+                self._record(
+                    ToolCalled(
+                        t=self.elapsed, path=path, agent=request.agent, name=request.name, arguments=request.arguments
+                    )
+                )
             self._spend("tool_calls", 1)
 
     async def serve(self, key: str, path: str, request: Leaf) -> Any:
@@ -177,7 +181,7 @@ class Session:
             self._close_call(key, None, type(failed).__name__)
             raise
         self._close_call(key, completion, None)
-        self._usage += completion.usage
+        self._usage.append(completion.usage)
         self._replies.append((call.agent, completion.text))
         self._spend("tokens", completion.usage.total_tokens)
         return AgentReply(completion.text, completion.finish_reason)
@@ -187,9 +191,9 @@ class Session:
         opened = self._calling.pop(key, None)
         if opened is None:
             return
-        # Built without validation: everything in it has been validated on its way here.
         self._record(
-            AgentTurn.model_construct(
+            AgentTurn(
+                t=self.elapsed,
                 key=key,
                 path=opened.path,
                 agent=opened.call.agent,
@@ -210,6 +214,7 @@ class Session:
         reply = await self._code_runner(request)
         self._record(
             CodeRan(
+                t=self.elapsed,
                 path=path,
                 code=request.code,
                 stdin=request.stdin,
@@ -225,16 +230,23 @@ class Session:
     def report(self, path: str, report: Report) -> None:
         """Record what the program says it did; it changes no count."""
         if isinstance(report, Delivery):
-            self._record(Delivered(path=path, agent=report.agent, text=report.text, source=report.source))
+            self._record(
+                Delivered(t=self.elapsed, path=path, agent=report.agent, text=report.text, source=report.source)
+            )
         elif isinstance(report, ToolResult):
             self._record(
                 ToolReturned(
-                    path=path, agent=report.agent, name=report.name, content=report.content, is_error=report.is_error
+                    t=self.elapsed,
+                    path=path,
+                    agent=report.agent,
+                    name=report.name,
+                    content=report.content,
+                    is_error=report.is_error,
                 )
             )
 
     def printed(self, text: str) -> None:
-        self._record(Printed(text=text))
+        self._record(Printed(t=self.elapsed, text=text))
         self._output.append(text)
         self._spend("output_bytes", len(text.encode(errors="replace")))
 
@@ -247,18 +259,21 @@ class Session:
         source = None
         if failure is not None and failure.kind == "limit_exceeded":
             fields = failure.fields
-            self._record(LimitHit(limit_kind=fields["limit_kind"], limit=fields["limit"], used=fields["used"]))
+            self._record(
+                LimitHit(t=self.elapsed, limit_kind=fields["limit_kind"], limit=fields["limit"], used=fields["used"])
+            )
         if answer is not None:
             source = self._origin(answer)
-            self._record(Answered(text=answer, from_agent=source))
-        self._record(RunEnded(failure=failure, usage=self._usage))
+            self._record(Answered(t=self.elapsed, text=answer, from_agent=source))
+        usage = sum(self._usage, Usage())
+        self._record(RunEnded(t=self.elapsed, failure=failure, usage=usage))
         self._run = Run(
             answer=answer,
             answer_from=source,
             failure=failure,
             output="".join(self._output),
             trace=Trace.model_construct(events=self.events),
-            usage=self._usage,
+            usage=usage,
             duration_s=self.elapsed,
             jail=self.jail,
         )

@@ -31,7 +31,7 @@ _OPAQUE = (
     types.MemberDescriptorType,
     types.GetSetDescriptorType,
 )
-"""No program holds an object of these types."""
+"""Programs may look into none of these, nor get one from an attribute or an item."""
 
 _HOMES = (
     "_random abc builtins collections collections.abc dataclasses datetime decimal enum fractions functools itertools "

@@ -134,6 +134,8 @@ def _balanced(formula: str) -> bool:
 
 def _tidy(formula: str) -> str:
     formula = re.sub(r"^\$+(.*?)\$+$", r"\1", formula.translate(_SIGNS).strip(), flags=re.DOTALL).strip()
+    while formula.startswith("{") and formula.endswith("}") and _balanced(formula[1:-1]):
+        formula = formula[1:-1].strip()
     formula = re.sub(r"(?<=[\w})\]])\s*\.$", "", formula)
     formula = re.sub(r"^(-?\d+)\s+(\d+)\s*/\s*(\d+)$", r"\1\\frac{\2}{\3}", formula)
     formula = re.sub(r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi", formula)

@@ -13,6 +13,7 @@ Use when the task gives examples that can be run: the loop's decision is then a 
 import json
 import re
 import subprocess
+import sys
 
 from workflow import AgentNode, Context, LoopWorkflow, Message, MessageType, Workflow
 
@@ -84,7 +85,7 @@ def failure_of(solution: str, test: dict) -> str:
         code += f"\n\ngot = {test['call']}\nassert got == ({test['expected']}), 'returned ' + repr(got)\n"
     try:
         run = subprocess.run(
-            ["python", "-c", code], input=str(test.get("stdin", "")), capture_output=True, text=True, timeout=10
+            [sys.executable, "-c", code], input=str(test.get("stdin", "")), capture_output=True, text=True, timeout=10
         )
     except subprocess.TimeoutExpired:
         return "it ran longer than 10 seconds"

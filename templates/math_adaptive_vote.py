@@ -11,6 +11,7 @@ Use when sampling helps but most problems settle early: a node of its own stops 
 # ///
 
 import re
+from collections import Counter
 
 from workflow import AgentNode, Context, Message, Workflow, WorkflowNode
 
@@ -26,11 +27,17 @@ solver = AgentNode(
         "You are a careful mathematician. Solve the problem from scratch, step by step, with exact values, and look "
         "back once for slips in arithmetic, signs and counting.\n\n"
         "FOR THIS PROBLEM:\n" + GUIDANCE + "\n"
-        "OUTPUT: your reasoning, then the final answer in its simplest form, once, in \\boxed{}. Answers are compared as "
-        "written, so put nothing but the answer in the box."
+        "OUTPUT: your reasoning, then the final answer in its simplest form, once, in \\boxed{}. Answers are compared "
+        "as written, so put nothing but the answer in the box."
     ),
     max_turns=1,
 )
+
+
+def answers_in(reply: Message) -> list[str]:
+    """The answer that a reply boxes last, without spaces, in a list; an empty list if it boxes none."""
+    boxes = re.findall(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", reply.content)
+    return [box.replace(" ", "") for box in boxes[-1:]]
 
 
 class AdaptiveVote(WorkflowNode):
@@ -42,20 +49,16 @@ class AdaptiveVote(WorkflowNode):
         self.most = most
 
     def process(self, context: Context) -> Message:
-        votes = {}
-        replies = {}
-        reply = None
-        for number in range(self.most):
-            reply = self.agent.process(context)
-            boxes = re.findall(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", reply.content)
-            if boxes:
-                answer = boxes[-1].replace(" ", "")
-                votes[answer] = votes.get(answer, 0) + 1
-                replies.setdefault(answer, reply)
-            counts = sorted(votes.values(), reverse=True) + [0, 0]
+        votes = Counter()
+        replies = []
+        while len(replies) < self.most:
+            replies.append(self.agent.process(context))
+            votes.update(answers_in(replies[-1]))
+            counts = [*sorted(votes.values(), reverse=True), 0, 0]
             if counts[0] >= counts[1] + 2:
                 break
-        return replies[max(votes, key=votes.get)] if votes else reply
+        leaders = [answer for answer in votes if votes[answer] == max(votes.values())]
+        return next((reply for reply in replies if answers_in(reply) == leaders[:1]), replies[0])
 
 
 workflow = Workflow(name="math_adaptive_vote")

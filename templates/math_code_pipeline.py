@@ -11,6 +11,7 @@ Use when reasoning and computation should check each other: a derivation that en
 # ///
 
 import subprocess
+import sys
 
 from workflow import AgentNode, ToolRegistry, Workflow
 
@@ -28,7 +29,7 @@ CHECKS = (
 def execute_code(code: str) -> str:
     """Run a Python program and report what it printed."""
     try:
-        result = subprocess.run(["python", "-c", code], capture_output=True, text=True, timeout=30)
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     except subprocess.TimeoutExpired:
         return "Error: the program ran longer than 30 seconds."
     report = ""

@@ -12,6 +12,7 @@ Use when a program for the problem is easy to write but easy to get subtly wrong
 
 import re
 import subprocess
+import sys
 
 from workflow import AgentNode, Context, LoopWorkflow, ToolRegistry
 
@@ -25,7 +26,7 @@ GUIDANCE = (
 def execute_code(code: str) -> str:
     """Run a Python program and report what it printed."""
     try:
-        result = subprocess.run(["python", "-c", code], capture_output=True, text=True, timeout=30)
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     except subprocess.TimeoutExpired:
         return "Error: the program ran longer than 30 seconds."
     report = ""

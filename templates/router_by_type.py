@@ -12,6 +12,7 @@ Use when the text alone does not tell what kind of problem it is, or one program
 
 import re
 import subprocess
+import sys
 
 from workflow import AgentNode, Context, RouterNode, ToolRegistry, Workflow
 
@@ -25,7 +26,7 @@ GUIDANCE = (
 def execute_code(code: str) -> str:
     """Run a Python program and report what it printed."""
     try:
-        result = subprocess.run(["python", "-c", code], capture_output=True, text=True, timeout=30)
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     except subprocess.TimeoutExpired:
         return "Error: the program ran longer than 30 seconds."
     report = ""

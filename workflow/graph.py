@@ -13,11 +13,16 @@ from pydantic import BaseModel
 from workflow.flows import AgentGraph, ConditionalWorkflow, LoopWorkflow, Workflow
 from workflow.nodes import AgentNode, DebateNode, EnsembleNode, ReflectionNode, RouterNode, WorkflowNode
 
+_CONTRACT_MODULES = (WorkflowNode.__module__, Workflow.__module__)
+
 Role = Literal["step", "member", "judge", "solver", "critic", "debater", "route", "node"]
 
 
 class GraphEdge(BaseModel):
-    """A directed edge between two children of an `AgentGraph`, by name; `label` is its condition's result."""
+    """A directed edge between two children of an `AgentGraph`, by name; `label` is its condition's result.
+
+    An empty source marks the entry point, an empty target a finish point.
+    """
 
     source: str
     target: str
@@ -29,9 +34,13 @@ class GraphNode(BaseModel):
 
     kind: str
     """Class name, such as `EnsembleNode`; a program's own subclass keeps its own name."""
+    base: str = "WorkflowNode"
+    """Class of the contract that says how it runs; `WorkflowNode` for one with a `process` of its own."""
     name: str
     role: Role = "step"
     """What it does for its parent."""
+    condition: str = ""
+    """When its parent runs it, empty for always: the route's key, or the name of the condition."""
     detail: str = ""
     tools: list[str] = []
     children: list[GraphNode] = []
@@ -89,7 +98,7 @@ def reachable(roots: Iterable[WorkflowNode]) -> set[int]:
 
 def describe(node: WorkflowNode, role: Role = "step", _above: tuple[int, ...] = ()) -> GraphNode:
     """The graph below `node`. A node that is used in two places appears in both; one inside itself is cut short."""
-    graph = GraphNode(kind=type(node).__name__, name=node.name, role=role, detail=_detail(node))
+    graph = GraphNode(kind=type(node).__name__, base=_base(node), name=node.name, role=role, detail=_detail(node))
     if isinstance(node, AgentNode) and node.tool_registry:
         graph.tools = node.tool_registry.list_tools()
     if id(node) in _above:
@@ -98,15 +107,18 @@ def describe(node: WorkflowNode, role: Role = "step", _above: tuple[int, ...] = 
     graph.children = [describe(child, its_role, (*_above, id(node))) for its_role, child in children_of(node)]
     if isinstance(node, RouterNode):
         for child, key in zip(graph.children, node.routes, strict=True):
-            child.detail = _joined(f"if {key}", child.detail)
+            child.condition = str(key)
     elif isinstance(node, ConditionalWorkflow):
         for child, condition in zip(graph.children, node.conditions, strict=True):
-            child.detail = _joined("conditional" if condition else "", child.detail)
+            child.condition = _name_of(condition) if condition else ""
     elif isinstance(node, AgentGraph):
-        graph.edges = [GraphEdge(source=source, target=target) for source, target in node.edges.items()]
+        entry = node.entry_point or next(iter(node.nodes), "")
+        graph.edges = [GraphEdge(source="", target=entry)]
+        graph.edges += [GraphEdge(source=source, target=target) for source, target in node.edges.items()]
         for source, choices in node.conditional_edges.items():
             for _, targets in choices:
                 graph.edges += [GraphEdge(source=source, target=to, label=str(key)) for key, to in targets.items()]
+        graph.edges += [GraphEdge(source=name, target="") for name in sorted(node.finish_points)]
     return graph
 
 
@@ -128,8 +140,15 @@ def _detail(node: WorkflowNode) -> str:
     return ""
 
 
-def _joined(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)
+def _base(node: WorkflowNode) -> str:
+    if type(node).process is not WorkflowNode.process:
+        return WorkflowNode.__name__
+    return next(kind.__name__ for kind in type(node).__mro__ if kind.__module__ in _CONTRACT_MODULES)
+
+
+def _name_of(condition: object) -> str:
+    name = getattr(condition, "__name__", None)
+    return name if isinstance(name, str) and name != "<lambda>" else "condition"
 
 
 def main_workflow(values: dict[str, object]) -> WorkflowNode | None:

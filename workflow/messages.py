@@ -81,4 +81,7 @@ class Context:
     def extended(self, *messages: Message, reader: str = "") -> Context:
         """A copy with more messages, sharing `state`. `reader` names who will read the next node's result."""
         metadata = {**self.metadata, "reader": reader} if reader else self.metadata
-        return Context([*self.messages, *messages], self.state, metadata)
+        # Every part has been validated already, and this runs once per node: copy without validating again.
+        copy = object.__new__(Context)
+        copy.__dict__.update(messages=[*self.messages, *messages], state=self.state, metadata=metadata)
+        return copy

@@ -57,7 +57,7 @@ FINDINGS = [
     ("cut off", 'x = """abc\ndef\n', "syntax", 1, ["triple-quoted"], ["close the string"]),
     ("indentation", "if True:\nx = 1\n", "syntax", 2, ["x = 1"], ["indent"]),
     ("return at top level", "x = 1\nreturn x\n", "syntax", 2, ["return x"], []),
-    ("null byte", "x = 1\n\0", "syntax", 0, ["null"], ["plain text"]),
+    ("null byte", "x = 1\n\0", "syntax", 2, ["null"], ["plain text"]),
     ("surrogate", "x = 1\ny = '\ud800'\n", "syntax", 2, [r"\ud800"], ["remove"]),
     ("too large", "#" * (MAX_SOURCE_BYTES + 1), "too-large", 0, ["100,001", "100,000"], ["shorten"]),
     ("too deep", "x = " + "-" * 50_000 + "1\n", "too-complex", 0, ["deeply"], ["split"]),
@@ -91,7 +91,8 @@ FINDINGS = [
     ("strategy", program("EnsembleNode('E', [AgentNode('S', 'p')], strategy='majority')\n"), "wrong-value", 2,
      ["EnsembleNode 'E'", "'strategy'", "'majority'"], ["'majority_vote'"]),
     ("strategy by name", program("kind = 'vote'\nEnsembleNode('E', [AgentNode('S', 'p')], strategy=kind)\n"),
-     "wrong-value", 3, ["'strategy'", "kind"], ["majority_vote"]),
+     "wrong-value", 3, ["'strategy'", "kind, which is 'vote'"],
+     ["majority_vote"]),
     ("turns", program("AgentNode('S', 'p', max_turns=0)\n"), "wrong-value", 2, ["'max_turns'", "0"], ["equal to 1"]),
     ("negative turns", program("AgentNode('S', 'p', max_turns=-1)\n"), "wrong-value", 2, ["-1"], ["equal to 1"]),
     ("wrong type", program("AgentNode('S', None)\n"), "wrong-value", 2, ["'system_prompt'", "None"], ["string"]),
@@ -108,8 +109,8 @@ FINDINGS = [
      ["'routing_func'"], ["callable"]),
     ("message type", program("Message('hi', 'question')\n"), "wrong-value", 2, ["'message_type'", "'question'"],
      ["user_input"]),
-    ("consensus", program("EnsembleNode('E', members, strategy='consensus')\nmembers = [AgentNode('S', 'p')]\n"),
-     "missing-argument", 2, ["EnsembleNode 'E'", "consensus"], ["consensus_agent="]),
+    ("consensus", program("members = [AgentNode('S', 'p')]\nEnsembleNode('E', members, strategy='consensus')\n"),
+     "missing-argument", 3, ["EnsembleNode 'E'", "consensus"], ["consensus_agent="]),
     ("no weights", program("EnsembleNode('E', [AgentNode('S', 'p')], 'weighted_vote')\n"), "missing-argument", 2,
      ["weighted_vote"], ["weights="]),
     ("too many weights", program("EnsembleNode('E', [AgentNode('S', 'p')], 'weighted_vote', weights=[1, 2])\n"),
@@ -118,10 +119,10 @@ FINDINGS = [
      "wrong-value", 2, ["'T'"], ["'S'"]),
     ("method", program("w = Workflow('x')\nw.add_nod(AgentNode('S', 'p'))\n"), "unknown-method", 3,
      ["Workflow", "'add_nod'"], ["'add_node'"]),
-    ("method of a chain", program("LoopWorkflow('x').add_node(a).set_lop_condition(print)\n"), "unknown-method", 2,
+    ("method of a chain", program("LoopWorkflow('x').add_node(AgentNode('S', 'p')).set_lop_condition(print)\n"), "unknown-method", 2,
      ["LoopWorkflow", "'set_lop_condition'"], ["'set_loop_condition'"]),
     ("method without likeness", program("Workflow('x').execute('q')\n"), "unknown-method", 2, ["'execute'"], ["run"]),
-    ("attribute of a result", program("result = Workflow('x').add_node(a).run(question)\nprint(result.contents)\n"),
+    ("attribute of a result", program("result = Workflow('x').add_node(AgentNode('S', 'p')).run(question)\nprint(result.contents)\n"),
      "unknown-attribute", 3, ["Message", "'contents'"], ["'content'"]),
     ("attribute of a parameter", program("def f(context: Context):\n    return context.get_sate('x')\n"),
      "unknown-method", 3, ["Context", "'get_sate'"], ["'get_state'"]),
@@ -142,7 +143,7 @@ FINDINGS = [
     ("comprehension variable", program("y = [i for i in range(3)]\nprint(i)\n"), "undefined-name", 3, ["'i'"],
      ["line 2"]),
     ("name of an exception", program("try:\n    pass\nexcept ValueError as e:\n    pass\nprint(e)\n"),
-     "use-before-definition", 6, ["'e'"], []),
+     "undefined-name", 6, ["'e'", "except"], ["another name"]),
     ("class variable", program("class C:\n    v = 1\n    def f(self):\n        return v\n"), "undefined-name", 5, ["'v'"],
      ["line 3"]),
     ("braces in format", program("p = 'Put it in {answer}: {}'.format(1)\n"), "bad-format", 2, ["answer"], ["{{"]),
@@ -222,3 +223,202 @@ def test_each_finding_names_line_culprit_and_fix(severity: str, case: tuple[Any,
     assert all(part in found[0].fix for part in fix_parts), found[0]
     others = [other for other in errors(source) if other.code != code]
     assert not others or code in ("no-workflow", "undefined-name", "unreachable-node"), others
+
+
+
+GOOD_PROGRAMS = {
+    "plain": GOOD,
+    "nodes of its own": r"""
+from __future__ import annotations
+
+import math
+import re
+import subprocess, sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import workflow as wf
+from workflow import AgentNode, Context, Message, MessageType, ToolRegistry, Workflow, WorkflowNode
+from workflow.nodes import EnsembleNode as Ensemble
+
+ROUNDS: int = 3
+STYLES = ["algebra", "geometry"]
+state: dict[str, int] = {}
+
+@dataclass
+class Attempt:
+    text: str
+    score: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+class Base(WorkflowNode):
+    def helper(self) -> str:
+        return self.name
+
+class Picker(Base):
+    def __init__(self, name: str, solvers: list[AgentNode], checker=None, **options: Any) -> None:
+        super().__init__(name, **options)
+        self.solvers = solvers
+        self.checker = checker
+        self.tries = 0
+
+    def process(self, context: Context) -> Message:
+        best: Optional[Attempt] = None
+        for solver in self.solvers:
+            self.tries += 1
+            message = solver.process(context)
+            found = re.findall(r"\\boxed\{(.+?)\}", message.content)
+            attempt = Attempt(message.content, len(found))
+            if best is None or attempt.score > best.score:
+                best = attempt
+            context.add_message(message)
+        if (latest := context.get_latest_message()) is not None and hasattr(latest, "confidence"):
+            print(latest.confidence)
+        counts = Counter(a for a in STYLES if a)
+        state["seen"] = state.get("seen", 0) + sum(counts.values())
+        try:
+            winner = best.text
+        except AttributeError as error:
+            winner = f"{error!s}"
+        return Message(content=winner, message_type=MessageType.AGENT_RESPONSE, sender=self.name)
+
+class Special(Picker):
+    pass
+
+def make(style, number=1, *, turns=2):
+    prompt = f"Solve by {style}. " + "Answer in \\boxed{}." + {"algebra": " x"}.get(style, "")
+    agent = AgentNode(name=f"{style}_{number}", system_prompt=prompt, max_turns=turns)
+    return agent
+
+def build(count):
+    agents = []
+    for index in range(count):
+        for style in STYLES:
+            node = make(style, index)
+            agents.append(node)
+    extra = AgentNode("Extra", "Solve. \\boxed{}")
+    agents += [extra]
+    return agents
+
+def tools():
+    registry = ToolRegistry()
+
+    def run(code: str, timeout: int = 10, **ignored) -> str:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout)
+        return done.stdout or done.stderr
+    registry.register("run", run, "Run code", {"type": "object", "properties": {"code": {"type": "string"}}})
+    registry.register(name="root", func=lambda x: str(math.sqrt(x)), description="Root",
+                      parameters={"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]})
+    registry.register("schema", run, "Run code", schema_of(run))
+    return registry
+
+def schema_of(function):
+    global made
+    made = defaultdict(int)
+    made["schemas"] += 1
+    return {"type": "object", "properties": {"code": {"type": "string"}}}
+
+options = {"max_turns": 4, "tool_registry": tools()}
+positional = ("Tool user", "Use tools. \\boxed{}")
+coder = AgentNode(*positional, **options)
+first, second = make("a"), make("b")
+members = build(2)
+weights = [1.0] * len(members)
+vote = Ensemble("Vote", members, strategy="weighted_vote", weights=weights, ai_client=None)
+strategy = "consensus" if len(members) > 3 else "majority_vote"
+judge = AgentNode("Judge", "Judge. \\boxed{}", enable_thinking=True, server_address="x")
+other = wf.EnsembleNode("Other", [first, second], strategy, consensus_agent=judge)
+special = Special("Special", [coder], checker=judge)
+loop = wf.LoopWorkflow("loop", max_iterations=ROUNDS).add_node(special).set_loop_condition(
+    lambda context: context.get_state("iteration", 0) < ROUNDS and "yes" in context.messages[-1].content
+)
+router = wf.RouterNode("router", routes={"v": vote, "o": other}, routing_func=lambda context: "v", default_route="o")
+flow = Workflow()
+for node in [router, loop]:
+    flow.add_node(node)
+flow.extra_note = "x"
+print(flow.extra_note, flow.name, flow.nodes, coder.system_prompt, judge.max_turns, vote.agents)
+
+if __name__ == "__main__":
+    result = flow.run(question, initial_state={"a": 1})
+    answer = result.content
+    print(answer, result.metadata.get("x"), result.sender, result.delivery)
+    print("made", made["schemas"], __name__, *(m.content for m in [result]))
+""",
+    "graph": rf"""
+from workflow import AgentGraph, AgentNode, ConditionalWorkflow, create_simple_chain
+agents = {{name: AgentNode(name, {PROMPT}) for name in ("x", "y")}}
+graph = AgentGraph("g", max_steps=5)
+for agent in agents.values():
+    graph.add_node(agent)
+graph.set_entry_point("x").add_edge("x", agents["y"])
+graph.add_conditional_edge("y", lambda context: len(context.messages) < 4, "x").set_finish_point("y")
+last = AgentNode("Last", {PROMPT})
+maybe = ConditionalWorkflow().add_node(last, condition=lambda context: True)
+chain = create_simple_chain([graph, maybe], name="chain")
+""",
+    "function that builds all": rf"""
+from workflow import AgentNode, Workflow
+
+class Team:
+    member = AgentNode("Member", {PROMPT})
+    size = 1
+
+def main():
+    solver = AgentNode(name="Solver", system_prompt={PROMPT})
+    critic: AgentNode = AgentNode(name="Critic", system_prompt={PROMPT})
+    team = Workflow("team")
+    nodes = [solver]
+    nodes.append(critic)
+    team.add_nodes(nodes).add_node(Team.member)
+    return team
+
+def show(agent):
+    shown[agent.name] = agent
+
+shown = {{}}
+seen = AgentNode("Seen", {PROMPT})
+show(seen)
+workflow = main()
+""",
+    "names": rf"""
+import workflow
+from workflow import AgentNode
+first: "Undefined" = 1
+def f(a: Missing, *args: "Also", b=first, **kw) -> "Nowhere":
+    x: Later = a
+    def inner():
+        nonlocal x
+        x = [y for y in args if (z := y)]
+        return x, z
+    return inner() or [f(a) for a in (lambda q, *r: (q, r))(1)[1]] or helper()
+def helper():
+    return counter
+counter = 0
+def bump():
+    global counter
+    counter += 1
+while counter < 2:
+    if counter:
+        old = counter
+    bump()
+for i, (j, *k) in enumerate([(1, 2)]):
+    pass
+print(i, j, k, sorted(set(map(str, [1]))), ValueError, "{{}}".format(1), "%d%%" % 3, "{{a}}".format(a=1), exit, id(1))
+with_self = workflow.Workflow("n")
+with_self.add_node(AgentNode("A", {PROMPT}))
+del first
+""",
+}
+
+
+@pytest.mark.parametrize("name", GOOD_PROGRAMS)
+def test_good_programs_get_no_findings(name: str) -> None:
+    assert check_source(GOOD_PROGRAMS[name]) == []
+
+
+@pytest.mark.parametrize("template", load_templates(), ids=lambda template: template.name)
+def test_templates_get_no_findings(template: Any) -> None:
+    assert check_source(template.source) == []
+    assert check_source(template.program) == []

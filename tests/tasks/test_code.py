@@ -17,7 +17,7 @@ SQUARE = AssertTests(
     tests=["assert candidate(3) == 9", "assert candidate(-4) == square(4)", "assert candidate(0) == 0"],
     prompt='import math\n\ndef square(x: int) -> int:\n    """The square."""\n',
 )
-QUICK = CodeLimits(wall_s=2, cpu_s=2, memory_mb=256, output_bytes=1 << 20)
+QUICK = CodeLimits(wall_s=2, cpu_s=1, memory_mb=256, output_bytes=1 << 20)
 
 
 def grade(in_jail: InJail, solution: str, tests: CodeTests, **options: Any) -> CodeGrade:

@@ -1,6 +1,7 @@
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+import pytest
 
 from sandbox.protocol import Sandbox
 from tasks import MathPair, grade_math, grade_math_batch
@@ -15,7 +16,10 @@ def test_one_answer(in_jail: InJail) -> None:
     assert (grade.verdict, grade.gold, grade.answer) == ("correct", r"\frac{14}{3}", r"\dfrac{28}{6}")
 
 
-def test_an_answer_that_never_ends_is_killed_and_costs_the_others_nothing(in_jail: InJail) -> None:
+def test_an_answer_that_never_ends_is_killed_and_costs_the_others_nothing(
+    in_jail: InJail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.math.WALL_S", 1.0)
     pairs = [
         MathPair(gold="5", answer="5"),
         MathPair(gold="5", answer="10^{10^{10^{10^{10}}}}"),
@@ -23,13 +27,11 @@ def test_an_answer_that_never_ends_is_killed_and_costs_the_others_nothing(in_jai
         MathPair(gold="{{", answer="5"),
         MathPair(gold="5", answer="6"),
     ]
-    start = time.monotonic()
     grades = in_jail(lambda sandbox: grade_math_batch(sandbox, pairs))
     verdicts = [grade.verdict for grade in grades]
     assert verdicts[0] == "correct"
     assert verdicts[1] in ("timeout", "memory", "wrong")
     assert verdicts[2:] == ["no_answer", "gold_unparseable", "wrong"]
-    assert time.monotonic() - start < 30
 
 
 class _SlowOn:
