@@ -90,7 +90,9 @@ async def measure_math(sandbox: Sandbox, name: str, problems: list[Problem], rep
     start = time.monotonic()
     read = [compare_values(gold, gold) == "correct" for gold in golds]
     report(name, "gold equals itself as a formula", "99.5%", sum(read), len(read), start)
-    notes = [f"{name}: not equal to itself as a formula: {gold!r}" for gold, ok in zip(golds, read, strict=True) if not ok]
+    notes = [
+        f"{name}: not equal to itself as a formula: {gold!r}" for gold, ok in zip(golds, read, strict=True) if not ok
+    ]
     for what, goal, pairs, want in (
         ("gold in a box accepted", "99.5%", same, "correct"),
         ("changed gold refused", "99%", changed, "wrong"),
@@ -137,7 +139,7 @@ async def measure_code(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="How far the graders can be trusted, measured.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, default=None, help="only the first rows of each file")
     parser.add_argument("--only", choices=["math", "code"], default=None)

@@ -60,7 +60,7 @@ CODE_RULES = [
     ),
     Rule(
         "code_loop_until_pass",
-        lambda f: f.examples >= 2,
+        lambda f: f.examples >= (1 if f.answer == "program" else 2),
         "the task gives examples that can be run, so real test runs decide when the code is done",
     ),
     Rule(
@@ -77,9 +77,9 @@ MATH_RULES = [
         "a proof is wanted: there is no short answer to vote on or compute, but an argument to review",
     ),
     Rule(
-        "math_self_consistency",
+        "math_adaptive_vote",
         lambda f: f.answer == "choice" and f.difficulty != "easy",
-        "the answer is one of a few options, which independent samples can be counted on",
+        "the answer is one of a few options, so samples are counted until one option leads clearly",
     ),
     Rule(
         "math_reasoner_and_coder",
@@ -143,8 +143,13 @@ MATH_RULES = [
     ),
     Rule(
         "math_majority_vote",
-        lambda f: _has(f, "geometry", "trigonometry", "complex numbers", "linear algebra"),
+        lambda f: _has(f, "geometry"),
         "several standard methods lead to the same short answer, so their agreement is evidence",
+    ),
+    Rule(
+        "math_self_consistency",
+        lambda f: _has(f, "trigonometry", "complex numbers", "linear algebra"),
+        "a standard method with a long calculation, where slips are likelier than a wrong idea",
     ),
     Rule(
         "math_solver_critic",

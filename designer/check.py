@@ -101,7 +101,7 @@ async def check_program(source: str, sandbox: Sandbox, question: str = "") -> Ch
     if findings:
         return CheckReport(findings=findings)
     try:
-        payload = {"source": source}
+        payload: JsonValue = {"source": source}
         reply = await sandbox.call("designer.check:check_payload", payload, wall_s=CHECK_SECONDS)
         checked = _Checked.model_validate(reply)
     except LimitExceeded as error:
@@ -140,9 +140,7 @@ async def _built(source: str, sandbox: Sandbox, question: str, checked: _Checked
             message = f"node {name!r} is built but is not part of the workflow that runs"
             fix = "add it with workflow.add_node(...), pass it to another node, or delete it"
             line = checked.lines.get(name, 0)
-            findings.append(
-                Finding(line=line, code="unreachable-node", message=message, fix=fix, severity="warning")
-            )
+            findings.append(Finding(line=line, code="unreachable-node", message=message, fix=fix, severity="warning"))
     if description.graph is None and not has_errors(findings):
         message = "the program builds no workflow"
         fix = "add: workflow = Workflow(name=...); workflow.add_node(...)"

@@ -19,9 +19,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-import workflow
-from designer.program import CONTRACT, Program, Undecided, Unknown, is_stand_in
-from workflow import WorkflowNode
+from designer.program import Program, Undecided, Unknown, is_contract_class, is_stand_in
+from workflow import MessageType, WorkflowNode, create_simple_chain
 from workflow.checks import IGNORED_ARGUMENTS, nearest
 from workflow.failures import ContractError, Finding
 
@@ -97,15 +96,12 @@ def _signature(function: Callable[..., Any], is_method: bool) -> _Signature:
 
 
 def _call_findings(program: Program, node: ast.Call) -> list[Finding]:
-    callee = program.value(node.func)
-    method = program.method(node.func)
-    if isinstance(callee, type) and callee in CONTRACT.values() and not isinstance(callee, EnumType):
-        owner, function = callee.__name__, callee
-    elif callee is workflow.create_simple_chain:
-        owner, function = callee.__name__, callee
-    elif method is not None:
+    callee, method = program.value(node.func), program.method(node.func)
+    if method is not None:
         receiver, function = method
         owner = f"{type(receiver).__name__}.{function.__name__}"
+    elif callee is create_simple_chain or (is_contract_class(callee) and callee is not MessageType):
+        owner, function = callee.__name__, callee
     else:
         return []
     return _Call(program, node, owner, function, _signature(function, method is not None)).findings()

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 MAX_SOURCE_BYTES = 100_000
@@ -146,7 +147,7 @@ def _from_tags(text: str, tags: list[Token]) -> Iterator[Extraction]:
     """The last complete block; then, since a program may mention the tags in a prompt, spans to the last end."""
     opens = [tag for tag in tags if not tag["close"]]
     closes = [tag for tag in tags if tag["close"]]
-    pairs = [(begin, end) for begin, end in zip(tags, tags[1:], strict=False) if end["close"] and not begin["close"]]
+    pairs = [(begin, end) for begin, end in pairwise(tags) if end["close"] and not begin["close"]]
     if pairs:
         marked = [tag for tag in opens if _begins_line(text, tag)]
         begins = [tag for tag in (*marked[-1:], *marked[:1], opens[0]) if tag.end() <= closes[-1].start()]

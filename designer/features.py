@@ -238,23 +238,33 @@ def _math_features(text: str, domain: Domain) -> Features:
 
 
 def limit_exponent(text: str) -> int:
-    """Power of ten of the largest number in a line or sentence that states a bound; 0 if there is none."""
+    """Power of ten of the largest stated input size; 0 if there is none.
+
+    Bounds above 10^7 are taken for values, such as `a_i <= 10^9`: no input has so many items.
+    """
     largest = 0
     for part in re.split(r"\n|(?<=[.;])\s", text):
         if _BOUND.search(part):
             for exponent, scientific, digits in _LIMIT.findall(part):
-                power = int(exponent or scientific or 0)
-                largest = max(largest, power, len(re.sub(r"\D", "", digits)) - 1 if digits else 0)
+                power = int(exponent or scientific or 0) or len(re.sub(r"\D", "", digits)) - 1
+                largest = max(largest, power if power <= 7 else 0)
     return largest
 
 
 def count_examples(text: str) -> int:
-    """How many worked examples the text shows: doctest prompts, equations of calls, assertions, sample inputs."""
+    """How many worked examples the text shows: doctest prompts, equations of calls, assertions, sample inputs.
+
+    Of several bare `Input` headings the first is taken for the description of the format.
+    """
     doctests = len(re.findall(r"^[ \t]*>>> ", text, re.MULTILINE))
     asserts = len(re.findall(r"^[ \t]*assert ", text, re.MULTILINE))
     calls = len(re.findall(r"\b\w+\(.{0,300}\) ?(?:==|=>|->|➞|→|=|returns?|should return) ?\S", text))
-    samples = len(re.findall(r"^[^\w\n]*(?:sample |example )?input\b", text, re.IGNORECASE | re.MULTILINE))
-    return max(doctests, asserts, calls, samples)
+    headings = re.findall(r"^[^\w\n]*(sample |example )?input(?: \d+)?[^\w\n]*$", text, re.IGNORECASE | re.MULTILINE)
+    samples = sum(map(bool, headings)) or max(len(headings) - 1, 0)
+    inline = len(
+        re.findall(r"^[^\w\n]*(?:sample |example )?input(?: \d+)?[:=] ?\S", text, re.IGNORECASE | re.MULTILINE)
+    )
+    return max(doctests, asserts, calls, samples, inline)
 
 
 def _code_features(text: str) -> Features:

@@ -108,11 +108,11 @@ _CODE_TIPS: dict[str, tuple[str, str]] = {
     ),
     "optimisation": (
         "Argue why the greedy choice or the recurrence is right before you trust it.",
-        "Compare with exhaustive search on all small inputs; several optimal choices at once.",
+        "Several optimal choices at once, and comparison with exhaustive search on all small inputs.",
     ),
     "dynamic programming": (
         "Define the state, the transition and the base cases in words first.",
-        "Compare with exhaustive search on all small inputs; the base cases themselves.",
+        "The base cases themselves, and inputs with no solution or with exactly one.",
     ),
     "matrices": (
         "Keep rows and columns apart; the matrix need not be square unless the task says so.",

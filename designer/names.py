@@ -37,9 +37,7 @@ _FORMAT_FAILURES = (
 class _Checker(Checker):
     """Pyflakes, minus annotations: in a program nothing evaluates them."""
 
-    def handleAnnotation(self, annotation: ast.expr, node: ast.AST) -> None: ...
-
-    def handleStringAnnotation(self, *_: object) -> None: ...
+    def handleAnnotation(self, annotation: ast.AST, node: ast.AST) -> None: ...
 
 
 def name_findings(program: Program) -> list[Finding]:
@@ -58,7 +56,7 @@ def name_findings(program: Program) -> list[Finding]:
         if isinstance(message, messages.UndefinedName | messages.UndefinedLocal):
             arguments = message.message_args
             name = str(arguments[0] if isinstance(arguments, tuple) else arguments)
-            use = uses.get((name, message.lineno, message.col))
+            use = uses.get((name, message.lineno, message.col))  # none for a name inside a quoted annotation
             if use is not None and name not in findings and len(findings) < MAX_NAMES:
                 findings[name] = _undefined(program, use, bound)
         elif isinstance(message, _FORMAT_FAILURES):

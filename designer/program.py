@@ -13,13 +13,14 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, NoReturn, TypeGuard, get_type_hints
 
 import workflow
 from workflow import WorkflowNode
 from workflow.flows import AgentGraph, Workflow
 
 CONTRACT: dict[str, Any] = {name: getattr(workflow, name) for name in workflow.__all__}
+CLASSES = frozenset(value for value in CONTRACT.values() if isinstance(value, type))
 FLOWS = (Workflow, AgentGraph)
 
 
@@ -89,6 +90,7 @@ class Program:
         self._scopes: dict[ast.AST, Scope] = {}
         self._modules: dict[ast.AST, str] = {}
         self._values: dict[ast.AST, Any] = {}
+        self._variables: dict[tuple[Scope, str], Any] = {}
         for statement in tree.body:
             self._visit(statement, tree, self.module)
 
@@ -113,7 +115,7 @@ class Program:
         if node is None:
             return UNKNOWN
         if node not in self._values:
-            self._values[node] = UNKNOWN  # what a name defined by itself amounts to
+            self._values[node] = UNKNOWN  # while it is being evaluated: it may refer to itself
             self._values[node] = self._evaluate(node)
         return self._values[node]
 
@@ -258,19 +260,25 @@ class Program:
 
     def _named(self, node: ast.Name) -> Any:
         scope = self.scope_of(node)
-        bindings = scope.bindings[node.id] if scope else []
+        if scope is None:
+            return UNKNOWN
+        variable = (scope, node.id)
+        if variable not in self._variables:
+            self._variables[variable] = UNKNOWN  # while its bindings are looked at: it may be bound to itself
+            self._variables[variable] = self._bound_to(scope.bindings[node.id])
+        return self._variables[variable]
+
+    def _bound_to(self, bindings: list[ast.AST | None]) -> Any:
         values = [self.value(binding) for binding in bindings]
         if len(values) == 1:
             return UNKNOWN if isinstance(values[0], list | dict) else values[0]
         kinds = {type(value) for value in values}
-        if len(kinds) == 1 and kinds <= set(filter(inspect.isclass, CONTRACT.values())):
-            return stand_in(kinds.pop())
-        return UNKNOWN
+        return stand_in(kinds.pop()) if len(kinds) == 1 and kinds <= CLASSES else UNKNOWN
 
     def _argument(self, node: ast.arg) -> Any:
         """A parameter annotated with a class of the contract; nodes are left out, as they may be of a subclass."""
         kind = self.value(node.annotation)
-        if isinstance(kind, type) and kind in CONTRACT.values() and not issubclass(kind, WorkflowNode):
+        if is_contract_class(kind) and not issubclass(kind, WorkflowNode):
             return stand_in(kind)
         return UNKNOWN
 
@@ -282,7 +290,7 @@ class Program:
 
     def _result(self, node: ast.Call) -> Any:
         callee = self.value(node.func)
-        if isinstance(callee, type) and callee in CONTRACT.values():
+        if is_contract_class(callee):
             return stand_in(callee, self._name_argument(node))
         if callee is workflow.create_simple_chain:
             return stand_in(Workflow)
@@ -291,7 +299,7 @@ class Program:
             return UNKNOWN
         receiver, function = method
         returned = get_type_hints(inspect.unwrap(function)).get("return")
-        if not isinstance(returned, type) or returned not in CONTRACT.values():
+        if not is_contract_class(returned):
             return UNKNOWN
         # A method that returns its own node is declared with the base class.
         return receiver if isinstance(receiver, returned) else stand_in(returned)
@@ -321,7 +329,11 @@ def stand_in(kind: type, name: Any = UNKNOWN) -> Any:
 
 
 def is_stand_in(value: object) -> bool:
-    return type(value) in CONTRACT.values()
+    return type(value) in CLASSES
+
+
+def is_contract_class(value: object) -> TypeGuard[type]:
+    return isinstance(value, type) and value in CLASSES
 
 
 def _imported(target: str) -> Any:

@@ -241,18 +241,15 @@ class _Structure:
     # Prompts
 
     def _prompt_findings(self) -> Iterator[Finding]:
-        texts = [
-            node
-            for node in ast.walk(self.program.tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ]
-        garbled = [node for node in texts if "\boxed" in node.value]
-        for node in garbled:
+        texts = [(node.lineno, node.value) for node in ast.walk(self.program.tree) if isinstance(node, ast.Constant)]
+        texts = [(line, text) for line, text in texts if isinstance(text, str)]
+        garbled = [line for line, text in texts if "\boxed" in text]
+        for line in garbled:
             message = r"a plain string turns \boxed into a backspace and 'oxed'"
             fix = r"write \\boxed, or put r before the string"
-            yield Finding(line=node.lineno, code="bad-escape", message=message, fix=fix, severity="warning")
+            yield Finding(line=line, code="bad-escape", message=message, fix=fix, severity="warning")
         agents = any(issubclass(kind, AgentNode) for call in self.calls if (kind := self.program.builds(call)))
-        if agents and not garbled and not any(mark in node.value for node in texts for mark in ANSWER_MARKS):
+        if agents and not garbled and not any(mark in text for _, text in texts for mark in ANSWER_MARKS):
             message = r"no prompt asks for an answer format, so that no answer can be found in the replies"
             fix = (
                 r"end the last agent's system_prompt with: Put the final answer in \\boxed{}. "

@@ -7,6 +7,9 @@ first line of defence only; the jail is the boundary.
 from __future__ import annotations
 
 import builtins
+import contextlib
+import importlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -28,6 +31,10 @@ from sandbox.stand_ins import exit_program
 from workflow.requests import CodeReply, CodeRun
 
 _MISSING = object()
+
+for _needed_by_c_code in ("_strptime", "_pylong"):  # the second is new in Python 3.12
+    with contextlib.suppress(ImportError):
+        importlib.import_module(_needed_by_c_code)
 
 
 def _apply(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -119,8 +126,12 @@ _EXCEPTIONS = [
 ]
 
 
-def _importer(modules: Mapping[str, Facade]) -> Callable[..., Facade]:
-    def importer(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Facade:
+def _importer(modules: Mapping[str, Facade]) -> Callable[..., Facade | None]:
+    def importer(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        if type(fromlist) is list and name in sys.modules:
+            # Not an import statement: C code of the library (strptime, division of long integers) makes sure of a
+            # module that it needs. It drops this result and takes the module from sys.modules itself.
+            return None
         module = modules.get(name) if type(name) is str and not level else None
         if module is None:
             hint = HINTS.get(name) or HINTS.get(str(name).partition(".")[0])

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _HARNESS = inspect.getsource(code_harness)
 CANDIDATE = f"{_HARNESS}\nserve_candidate()\n"
 CHECKER = f"{_HARNESS}\nserve_checker()\n"
+CHECKER_OUTPUT_BYTES = 32 << 20
+"""What the tests of one problem may send to the solution, in bytes."""
 
 
 class _CandidateLost(Exception):
@@ -46,7 +48,8 @@ async def run_asserts(
     async with contextlib.AsyncExitStack() as stack:
         candidate = await sandbox.start_code(CANDIDATE, limits=limits)
         stack.push_async_callback(candidate.kill)
-        checker = await sandbox.start_code(CHECKER, limits=limits)
+        room = max(limits.output_bytes, CHECKER_OUTPUT_BYTES)
+        checker = await sandbox.start_code(CHECKER, limits=limits.model_copy(update={"output_bytes": room}))
         stack.push_async_callback(checker.kill)
         try:
             async with asyncio.timeout(limits.wall_s):

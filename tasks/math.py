@@ -78,7 +78,10 @@ async def _ask(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[_Verdict]:
         reply = await sandbox.call(f"{WORKER}:verify_batch", payload, wall_s=WALL_S, memory_mb=MEMORY_MB)
         return _REPLY.validate_python(reply)
     except LimitExceeded as exceeded:
-        killed: _Verdict = ("memory" if exceeded.limit_kind == "memory_mb" else "timeout", str(exceeded))
+        killed: _Verdict = (
+            "memory" if exceeded.limit_kind == "memory_mb" else "timeout",
+            f"stopped at {exceeded.limit_kind}={exceeded.limit:g}",
+        )
     except ProgramFailed as failed:
         if failed.error_type != "Died":  # the worker is broken or missing, whatever the answers are
             fix = f"check that math-verify is installed and that the sandbox has preload=({WORKER!r},)"

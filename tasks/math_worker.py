@@ -35,6 +35,9 @@ Verdict = Literal["correct", "wrong", "gold_unparseable"]
 PLACES = 6
 """Decimal places (significant digits, below 1) to which numbers are compared where one is a decimal fraction."""
 
+LONGEST = 2000
+"""Characters of an answer beyond which it is wrong unread: such answers are runaway text, and parsing takes seconds."""
+
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own timeouts are off
 
 _READING = LatexExtractionConfig(
@@ -87,6 +90,8 @@ def warm() -> None:
 
 def compare(gold: str, answer: str, percent: bool = False) -> Verdict:
     """Is `answer` what `gold` says? `percent` tells that the question asks for a number of percent."""
+    if len(answer) > LONGEST and answer != gold:
+        return "wrong"
     gold, answer = _tidy(gold), _tidy(answer)
     if gold and _plain(gold) == _plain(answer):
         return "correct"

@@ -113,7 +113,7 @@ def describe(node: WorkflowNode, role: Role = "step", _above: tuple[int, ...] = 
             child.condition = _name_of(condition) if condition else ""
     elif isinstance(node, AgentGraph):
         entry = node.entry_point or next(iter(node.nodes), "")
-        graph.edges = [GraphEdge(source="", target=entry)]
+        graph.edges = [GraphEdge(source="", target=entry)] if entry else []
         graph.edges += [GraphEdge(source=source, target=target) for source, target in node.edges.items()]
         for source, choices in node.conditional_edges.items():
             for _, targets in choices:

@@ -1,9 +1,7 @@
 """The check names line, culprit and fix for what is wrong, and leaves good programs alone."""
 
 import asyncio
-from pathlib import Path
 from textwrap import dedent
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,7 +65,8 @@ FINDINGS = [
     ("misspelt module", program("import jsn\n"), "unknown-import", 2, ["'jsn'"], ["'json'"]),
     ("misspelt name", program("from math import cmb\n"), "unknown-import", 2, ["'cmb'"], ["'comb'"]),
     ("misspelt attribute", program("import math\nmath.sqr(2)\n"), "unknown-import", 3, ["'sqr'"], ["'sqrt'"]),
-    ("misspelt class", program("from workflow import AgentNod\n"), "unknown-import", 2, ["'AgentNod'"], ["'AgentNode'"]),
+    ("misspelt class", program("from workflow import AgentNod\n"), "unknown-import", 2, ["'AgentNod'"],
+     ["'AgentNode'"]),
     ("wrong module", program("from workflow.nodes import Workflow\n"), "unknown-import", 2, ["'Workflow'"],
      ["from workflow import Workflow"]),
     ("no such module", program("from workflow.agents import AgentNode\n"), "unknown-import", 2, ["workflow.agents"],
@@ -119,11 +118,13 @@ FINDINGS = [
      "wrong-value", 2, ["'T'"], ["'S'"]),
     ("method", program("w = Workflow('x')\nw.add_nod(AgentNode('S', 'p'))\n"), "unknown-method", 3,
      ["Workflow", "'add_nod'"], ["'add_node'"]),
-    ("method of a chain", program("LoopWorkflow('x').add_node(AgentNode('S', 'p')).set_lop_condition(print)\n"), "unknown-method", 2,
-     ["LoopWorkflow", "'set_lop_condition'"], ["'set_loop_condition'"]),
+    ("method of a chain", program("LoopWorkflow('x').add_node(AgentNode('S', 'p')).set_lop_condition(print)\n"),
+     "unknown-method", 2, ["LoopWorkflow", "'set_lop_condition'"], ["'set_loop_condition'"]),
     ("method without likeness", program("Workflow('x').execute('q')\n"), "unknown-method", 2, ["'execute'"], ["run"]),
-    ("attribute of a result", program("result = Workflow('x').add_node(AgentNode('S', 'p')).run(question)\nprint(result.contents)\n"),
-     "unknown-attribute", 3, ["Message", "'contents'"], ["'content'"]),
+    ("attribute of a result", program("""\
+        result = Workflow('x').add_node(AgentNode('S', 'p')).run(question)
+        print(result.contents)
+        """), "unknown-attribute", 3, ["Message", "'contents'"], ["'content'"]),
     ("attribute of a parameter", program("def f(context: Context):\n    return context.get_sate('x')\n"),
      "unknown-method", 3, ["Context", "'get_sate'"], ["'get_state'"]),
     ("member of an enumeration", program("x = MessageType.AGENT_RESPONS\n"), "unknown-attribute", 2,
@@ -144,14 +145,14 @@ FINDINGS = [
      ["line 2"]),
     ("name of an exception", program("try:\n    pass\nexcept ValueError as e:\n    pass\nprint(e)\n"),
      "undefined-name", 6, ["'e'", "except"], ["another name"]),
-    ("class variable", program("class C:\n    v = 1\n    def f(self):\n        return v\n"), "undefined-name", 5, ["'v'"],
-     ["line 3"]),
+    ("class variable", program("class C:\n    v = 1\n    def f(self):\n        return v\n"), "undefined-name", 5,
+     ["'v'"], ["line 3"]),
     ("braces in format", program("p = 'Put it in {answer}: {}'.format(1)\n"), "bad-format", 2, ["answer"], ["{{"]),
     ("percent", program("p = '%s %s' % (1,)\n"), "bad-format", 2, ["2 placeholder"], ["f-string"]),
 
     ("no workflow at all", "print('hello')\n", "no-workflow", 0, ["no workflow"], ["AgentNode", "add_node"]),
-    ("empty workflow", HEAD + f"w = Workflow('w')\na = AgentNode('A', {PROMPT})\nw.run(question)\n", "empty-workflow", 2,
-     ["Workflow 'w'"], ["w.add_node"]),
+    ("empty workflow", HEAD + f"w = Workflow('w')\na = AgentNode('A', {PROMPT})\nw.run(question)\n", "empty-workflow",
+     2, ["Workflow 'w'"], ["w.add_node"]),
     ("schema and function", program("""\
         def run_code(code):
             return code
@@ -199,8 +200,8 @@ WARNINGS = [
      "tool-arguments", 3, ["tool 'f'", "'code'"], ['"code"']),
     ("bound in the loop before", program("for i in range(3):\n    if i:\n        print(last)\n    last = i\n"),
      "use-before-definition", 4, ["'last'"], ["define last"]),
-    ("import with a plan", program("try:\n    import numpy\nexcept ImportError:\n    numpy = None\n"), "unknown-import", 3,
-     ["'numpy'"], []),
+    ("import with a plan", program("try:\n    import numpy\nexcept ImportError:\n    numpy = None\n"), "unknown-import",
+     3, ["'numpy'"], []),
 ]
 # fmt: on
 
@@ -223,7 +224,6 @@ def test_each_finding_names_line_culprit_and_fix(severity: str, case: tuple[Any,
     assert all(part in found[0].fix for part in fix_parts), found[0]
     others = [other for other in errors(source) if other.code != code]
     assert not others or code in ("no-workflow", "undefined-name", "unreachable-node"), others
-
 
 
 GOOD_PROGRAMS = {
@@ -422,3 +422,169 @@ def test_good_programs_get_no_findings(name: str) -> None:
 def test_templates_get_no_findings(template: Any) -> None:
     assert check_source(template.source) == []
     assert check_source(template.program) == []
+
+
+KEYWORDS = [
+    ("AgentNode", "name"),
+    ("AgentNode", "system_prompt"),
+    ("AgentNode", "max_turns"),
+    ("EnsembleNode", "agents"),
+    ("EnsembleNode", "strategy"),
+    ("Workflow", "name"),
+]
+
+
+@given(case=st.sampled_from(KEYWORDS), data=st.data())
+def test_a_misspelt_keyword_is_named_and_the_original_suggested(case: tuple[str, str], data: st.DataObject) -> None:
+    """Mutation: one letter of one keyword argument of a good program is dropped, doubled or swapped."""
+    owner, keyword = case
+    index = data.draw(st.integers(1, len(keyword) - 2))
+    kind = data.draw(st.sampled_from(["drop", "double", "swap"]))
+    letter, following = keyword[index], keyword[index + 1]
+    middle = {"drop": "", "double": letter * 2, "swap": following + letter}[kind]
+    wrong = keyword[:index] + middle + keyword[index + (2 if kind == "swap" else 1) :]
+    if wrong == keyword:
+        return
+    lines: list[str] = str(GOOD).splitlines()
+    line = next(i for i, text in enumerate(lines) if f"{owner}(" in text and f"{keyword}=" in text)
+    lines[line] = lines[line].replace(f"{keyword}=", f"{wrong}=", 1)
+    found = errors("\n".join(lines))
+    assert [(item.line, item.code) for item in found] == [(line + 1, "unknown-argument")]
+    assert repr(wrong) in found[0].message
+    assert repr(keyword) in found[0].fix
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=400))
+def test_arbitrary_text_never_raises(text: str) -> None:
+    assert isinstance(check_source(text), list)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        "from workflow import *",
+        "from workflow import AgentNode as A, Workflow",
+        "import workflow",
+        "global x",
+        "x = AgentNode('a', *x, **x)",
+        "x: int",
+        "x += x",
+        "for x in x: x = x",
+        "class x(x): x = x",
+        "def x(x=x, *, y): return x",
+        "x = lambda x: (y := x)",
+        "x = Workflow(name=x)",
+        "x.add_node(x)",
+        "x = [x for x in x if x]",
+        "try: import x\nexcept x as x: del x",
+        "workflow = workflow.Workflow(*workflow)",
+        "x = EnsembleNode(x, x, x, x, weights=x)",
+        "x = ToolRegistry(); x.register(x, x, x, {x: x, **x})",
+        "match x:\n  case {'a': x, **y}: pass",
+        "'{}{}'.format(x); '%s%s' % x",
+        "with x as x: pass",
+        "x.x.x.x",
+        "MessageType.x",
+        "@x\ndef y(): yield x",
+        "async def z(): await x",
+    ]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(FRAGMENTS, max_size=8))
+def test_odd_but_valid_programs_never_raise(fragments: list[str]) -> None:
+    findings = check_source("\n".join(fragments) + "\n")
+    assert [finding.line for finding in findings] == sorted(finding.line for finding in findings)
+
+
+def test_all_stages_report_at_once() -> None:
+    source = "import os\nfrom workflow import AgentNode\nAgentNode('A')\nprint(zzz)\n"
+    codes = {finding.code for finding in errors(source)}
+    assert codes == {"unknown-import", "missing-argument", "undefined-name"}
+
+
+def test_what_is_no_program_is_told_so() -> None:
+    source = "def solve():\n    print(int(input()) + 1)\n\nsolve()\n"
+    assert "no-workflow" in [finding.code for finding in errors(source)]
+
+
+class FakeSandbox:
+    """Does what a sandbox does here, without a jail."""
+
+    def __init__(self, description: Description | Exception, call_fails: Exception | None = None) -> None:
+        self.description = description
+        self.call_fails = call_fails
+        self.described: list[str] = []
+
+    async def call(self, target: str, payload: Any, *, wall_s: float = 10.0, memory_mb: int = 1024) -> Any:
+        assert target == "designer.check:check_payload"
+        if self.call_fails:
+            raise self.call_fails
+        return check_payload(payload)
+
+    async def describe(self, source: str, question: str = "") -> Description:
+        self.described.append(question)
+        if isinstance(self.description, Exception):
+            raise self.description
+        return self.description
+
+
+GRAPH = GraphNode(kind="Workflow", name="good")
+
+
+def checked(sandbox: FakeSandbox, source: str = GOOD) -> CheckReport:
+    return asyncio.run(check_program(source, sandbox, "q"))  # type: ignore[arg-type]  # a sandbox's two methods used here
+
+
+def test_a_good_program_gets_its_graph() -> None:
+    sandbox = FakeSandbox(Description(graph=GRAPH))
+    report = checked(sandbox)
+    assert (report.ok, report.findings, report.graph, sandbox.described) == (True, [], GRAPH, ["q"])
+
+
+def test_a_program_with_errors_is_not_built() -> None:
+    sandbox = FakeSandbox(Description(graph=GRAPH))
+    report = checked(sandbox, GOOD.replace("strategy=", "strat="))
+    assert not report.ok
+    assert report.graph is None
+    assert sandbox.described == []
+
+
+def test_build_errors_and_unreachable_nodes_are_merged_without_repetition() -> None:
+    source = GOOD + "third = AgentNode('Third', 'p')\nfor n in range(2):\n    AgentNode(f'N{n}', 'p').process\n"
+    static = [finding.message for finding in check_source(source)]
+    assert len([message for message in static if "'Third'" in message]) == 1
+    report = checked(FakeSandbox(Description(graph=GRAPH, unreachable=["Third", "N0", "First"])), source)
+    assert report.ok
+    assert [f.line for f in report.findings if "'Third'" in f.message] == [8]
+    assert [f.line for f in report.findings if "'First'" in f.message] == [3], "the jail's names get their lines"
+    assert [f.line for f in report.findings if "'N0'" in f.message] == [0]
+    failed = Finding(line=6, code="build-failed", message="building the workflow failed: x")
+    assert not checked(FakeSandbox(Description(findings=[failed]))).ok
+
+
+def test_no_graph_and_no_reason_is_an_error() -> None:
+    assert [finding.code for finding in checked(FakeSandbox(Description())).findings] == ["no-workflow"]
+
+
+def test_limits_and_failures_of_the_jail_become_findings() -> None:
+    good = Description(graph=GRAPH)
+    slow = checked(FakeSandbox(good, LimitExceeded("wall_s", 10, 10)))
+    assert (slow.ok, slow.findings[0].code, "wall_s" in slow.findings[0].message) == (False, "too-complex", True)
+    died = checked(FakeSandbox(good, ProgramFailed("Died", "signal 11")))
+    assert (died.ok, "signal 11" in died.findings[0].message) == (False, True)
+    endless = checked(FakeSandbox(LimitExceeded("cpu_s", 10, 10)))
+    assert (endless.ok, endless.findings[0].code) == (False, "build-failed")
+
+
+def test_an_unavailable_sandbox_is_raised() -> None:
+    with pytest.raises(SandboxUnavailable):
+        checked(FakeSandbox(SandboxUnavailable("no jail")))
+    with pytest.raises(SandboxUnavailable):
+        checked(FakeSandbox(Description(), SandboxUnavailable("no jail")))
+
+
+def test_oversized_source_never_reaches_the_jail() -> None:
+    report = checked(FakeSandbox(Description(), AssertionError("was called")), "#" * (MAX_SOURCE_BYTES + 1))
+    assert [finding.code for finding in report.findings] == ["too-large"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +79,10 @@ def run_plain(source: str, extra: Mapping[str, object] | None = None) -> Outcome
         written.append(sep.join(str(obj) for obj in objects) + end)
 
     names = {"__name__": "__main__", "__builtins__": {**vars(builtins), "print": show}, **(extra or {})}
-    return _executed(compile(source, "<plain>", "exec", dont_inherit=True), names, written)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code = compile(source, "<plain>", "exec", dont_inherit=True)
+    return _executed(code, names, written)
 
 
 def _executed(code: Any, names: dict[str, Any], written: list[str]) -> Outcome:

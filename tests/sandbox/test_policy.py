@@ -595,7 +595,8 @@ class Box:
     def __init__(self):
         self.n, self.items, self._hidden = 1, [1, 2, 3], 0
     def put(self, x):
-        self.items.append(x)
+        if len(self.items) < 20:
+            self.items.append(x)
         self.n += 1
         return self.n
 def f(x, _k=0):

@@ -163,6 +163,16 @@ FORGERIES = {
         "main.Channel.send = lambda self, m: self._out.write('[' * 10**6 + '\\n') and self._out.flush()\n"
         "def square(x): return 7"
     ),
+    "floods the channel": (
+        "import sys\nmain = sys.modules['__main__']\n"
+        "main.Channel.send = lambda self, m: [self._out.write('x' * 10**6) for _ in range(50)]\n"
+        "def square(x): return 7"
+    ),
+    "answers twice": (
+        "import sys\nmain = sys.modules['__main__']\nsend = main.Channel.send\n"
+        "main.Channel.send = lambda self, m: (send(self, m), send(self, m))\n"
+        "def square(x): return x * x"
+    ),
     "floods": "def square(x):\n    while True: print('x' * 10**6)",
     "never returns": "def square(x):\n    while True: pass",
     "takes all memory": "def square(x): return [0] * 10**10",

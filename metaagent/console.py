@@ -1,0 +1,181 @@
+"""How the commands speak: colours to a terminal, plain text to a pipe, one JSON document on request, exit codes.
+
+Whatever a program or a model wrote is shown with its control characters escaped, since a terminal would obey them.
+Knows nothing of programs, runs or traces.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Any, NoReturn, ParamSpec
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
+from rich.segment import Segment
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from workflow.failures import FailureKind, MetaAgentError
+
+P = ParamSpec("P")
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    BAD = 1
+    """What was asked about is bad: a check found errors, an answer is wrong."""
+    USAGE = 2
+    FAILED = 3
+    """The program failed or hit a limit."""
+    INFRASTRUCTURE = 4
+    """The engine failed, or no sandbox can be had."""
+    INTERRUPTED = 130
+
+
+FAILURE_CODES: dict[FailureKind, ExitCode] = {
+    "program_rejected": ExitCode.BAD,
+    "program_failed": ExitCode.FAILED,
+    "limit_exceeded": ExitCode.FAILED,
+    "engine_failed": ExitCode.INFRASTRUCTURE,
+    "sandbox_unavailable": ExitCode.INFRASTRUCTURE,
+}
+
+EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  what was asked about is bad: findings, a wrong answer, a gap that blocks the main job
+  2  wrong usage: an option, an argument or a file that cannot be read
+  3  the program failed or hit a limit
+  4  infrastructure: the engine failed, or no sandbox can be had
+"""
+
+
+class Stop(Exception):
+    """Ends a command with a message for people and an exit code."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.USAGE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def usage_error(message: str) -> NoReturn:
+    raise Stop(message, ExitCode.USAGE)
+
+
+def command(function: Callable[P, ExitCode]) -> Callable[P, None]:
+    """Turn a function that returns an exit code into a command: expected errors become a line and a code."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # text that the terminal cannot encode must not end in a traceback
+                stream.reconfigure(errors="backslashreplace")
+        as_json = bool(kwargs.get("as_json"))
+        try:
+            code = function(*args, **kwargs)
+        except Stop as stop:
+            code = _report(str(stop), "usage" if stop.code == ExitCode.USAGE else "stopped", stop.code, as_json)
+        except MetaAgentError as error:
+            code = _report(str(error), error.kind, FAILURE_CODES[error.kind], as_json)
+        except KeyboardInterrupt:
+            code = _report("interrupted", "interrupted", ExitCode.INTERRUPTED, as_json)
+        raise typer.Exit(code)
+
+    return run
+
+
+def _report(message: str, kind: str, code: ExitCode, as_json: bool) -> ExitCode:
+    if as_json:
+        print_json({"error": {"kind": kind, "message": message, "exit_code": int(code)}})
+    else:
+        stderr().print(Text.assemble(("error: ", "bold red"), message))
+    return code
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def safe(text: str) -> str:
+    r"""`text` with control characters, bidirectional overrides and lone surrogates as `\x1b`-style escapes."""
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+class _Safe(RenderHook):
+    """Makes everything that a console prints go through `safe`."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_SafeRenderable(renderable) for renderable in renderables]
+
+
+class _SafeRenderable:
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._renderable, options):
+            yield segment if segment.control else Segment(safe(segment.text), segment.style)
+
+
+def stdout() -> Console:
+    """For results. To a pipe: no colours, no wrapping."""
+    return _console(stderr=False)
+
+
+def stderr() -> Console:
+    """For progress, notes and errors."""
+    return _console(stderr=True)
+
+
+def _console(stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console.soft_wrap = not console.is_terminal
+    console.push_render_hook(_Safe())
+    return console
+
+
+def print_json(document: BaseModel | dict[str, Any]) -> None:
+    """The one JSON document of a command, in ASCII."""
+    value = document.model_dump(mode="json") if isinstance(document, BaseModel) else document
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def heading(console: Console, title: str, note: str = "") -> None:
+    console.print()
+    console.print(Text.assemble((title, "bold cyan"), (f"  {note}" if note else "", "dim")))
+
+
+def fields(console: Console, pairs: Iterable[tuple[str, str | Text]]) -> None:
+    """Aligned lines of name and value; pairs without a value are left out."""
+    shown = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in shown), default=0)
+    if not console.is_terminal:
+        for name, value in shown:
+            console.print(f"{name:<{width}}  {value}")
+        return
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in shown:
+        grid.add_row(name, value)
+    console.print(grid)
+
+
+def code(console: Console, source: str) -> None:
+    """A program: highlighted with line numbers on a terminal, as it is in a pipe."""
+    source = safe(source).rstrip("\n")
+    if not console.is_terminal:
+        console.print(source)
+        return
+    console.print(Syntax(source, "python", line_numbers=True, word_wrap=True, background_color="default"))
+
+
+def note(message: str) -> None:
+    """A remark for people, on stderr."""
+    stderr().print(Text.assemble(("note: ", "bold yellow"), message))
