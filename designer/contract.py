@@ -20,7 +20,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from designer.program import Program, Undecided, Unknown, is_contract_class, is_stand_in
-from workflow import MessageType, WorkflowNode, create_simple_chain
+from workflow import Context, MessageType, WorkflowNode, create_simple_chain
 from workflow.checks import IGNORED_ARGUMENTS, nearest
 from workflow.failures import ContractError, Finding
 
@@ -120,6 +120,8 @@ class _Call:
         self.open_ended = any(isinstance(item, ast.Starred) for item in node.args)
         self.open_ended |= any(keyword.arg is None for keyword in node.keywords)
         self.given: dict[str, ast.expr] = {}
+        doubtful = isinstance(node.func, ast.Attribute) and _is_doubtful(program, node.func.value)
+        self.severity: Literal["error", "warning"] = "warning" if doubtful else "error"
         name = program.value(next((word.value for word in node.keywords if word.arg == "name"), None))
         if not isinstance(name, str) and signature.positional[:1] == ["name"] and node.args:
             name = program.value(node.args[0])
@@ -136,7 +138,7 @@ class _Call:
 
     def _found(self, node: ast.AST, code: str, problem: str, fix: str) -> Finding:
         line = getattr(node, "lineno", self.node.lineno)
-        return Finding(line=line, code=code, message=f"{self.who}: {problem}", fix=fix)
+        return Finding(line=line, code=code, message=f"{self.who}: {problem}", fix=fix, severity=self.severity)
 
     def _bound(self) -> list[Finding]:
         """Assign arguments to parameters; report those that do not fit and those that are missing."""
@@ -281,22 +283,27 @@ def _attribute_findings(program: Program, node: ast.Attribute) -> list[Finding]:
         known = _public(type(owner), called)
     else:
         return []
-    tried = any(isinstance(above, ast.Try) for above in program.ancestors(node))
+    doubtful = _is_doubtful(program, node.value) or any(isinstance(above, ast.Try) for above in program.ancestors(node))
     return [
         Finding(
             line=node.end_lineno or node.lineno,
             code=code,
             message=f"{owner_name} has no {'method' if code == 'unknown-method' else 'attribute'} {node.attr!r}",
             fix=_did_you_mean(node.attr, known, "it has"),
-            severity="warning" if tried else "error",
+            severity="warning" if doubtful else "error",
         )
     ]
+
+
+def _is_doubtful(program: Program, owner: ast.AST) -> bool:
+    """Whether only an annotation says what an object is; a parameter that is called a Context is believed to be one."""
+    return program.is_parameter(owner) and not isinstance(program.value(owner), Context)
 
 
 def _public(kind: type, called: bool) -> list[str]:
     names = [name for name in dir(kind) if not name.startswith("_")]
     names += [name for name in inspect.signature(kind).parameters if name not in names]
-    return [name for name in names if callable(getattr(kind, name, None)) == called]
+    return [name for name in names if callable(getattr(kind, name, None)) == called] or names
 
 
 def _class_findings(program: Program, node: ast.ClassDef) -> list[Finding]:

@@ -52,6 +52,16 @@ def import_findings(program: Program) -> list[Finding]:
     return findings
 
 
+def import_for(name: str) -> str | None:
+    """The import statement that would define a name, or None."""
+    if name in CONTRACT:
+        return f"from workflow import {name}"
+    if name in _offers():
+        return f"import {name}"
+    modules = sorted((module for module, names in _offers().items() if name in names), key=lambda m: (m == "typing", m))
+    return f"from {modules[0]} import {name}" if modules else None
+
+
 def _from_findings(program: Program, node: ast.ImportFrom) -> list[Finding]:
     module = "." * node.level + (node.module or "")
     if module == "__future__":

@@ -12,6 +12,7 @@ import builtins
 from pyflakes import messages
 from pyflakes.checker import Checker
 
+from designer.imports import import_for
 from designer.program import CONTRACT, Program, Scope
 from workflow.checks import nearest
 from workflow.failures import Finding
@@ -85,12 +86,16 @@ def _undefined(program: Program, use: ast.Name, bound: dict[str, list[ast.AST]])
     if scope is not None:
         lines = [getattr(node, "lineno", 0) for node in bound.get(name, []) if _in_scope(program, node, scope)]
         return _too_early(program, use, min(lines or elsewhere or [line]))
-    if name in CONTRACT:
-        fix = f"add: from workflow import {name}"
-    elif elsewhere:
+    own = nearest(name, [*(item for item in bound if item != name), *GIVEN_NAMES])
+    missing_import = import_for(name)
+    if elsewhere:
         fix = f"the name of line {min(elsewhere)} is not visible here; pass its value in as an argument"
+    elif own and name not in CONTRACT:
+        fix = f"did you mean {own!r}?"
+    elif missing_import:
+        fix = f"add: {missing_import}"
     else:
-        hint = nearest(name, [*bound, *GIVEN_NAMES, *CONTRACT, *dir(builtins)])
+        hint = nearest(name, [*CONTRACT, *dir(builtins)])
         fix = f"did you mean {hint!r}?" if hint else f"define {name} before line {line}, or import it"
     return Finding(line=line, code="undefined-name", message=f"{name!r} is not defined", fix=fix)
 

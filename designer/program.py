@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, NoReturn, TypeGuard, get_type_hints
+from typing import Any, Literal, NoReturn, TypeGuard, get_type_hints
 
 import workflow
 from workflow import WorkflowNode
@@ -65,7 +65,7 @@ class Scope:
     """
 
     parent: Scope | None
-    is_class: bool = False
+    kind: Literal["module", "class", "function", "comprehension"] = "module"
     bindings: dict[str, list[ast.AST | None]] = field(default_factory=dict)
     outer_names: set[str] = field(default_factory=set)
     """Declared global or nonlocal here."""
@@ -99,7 +99,7 @@ class Program:
         start = self._scopes[name]
         scope: Scope | None = start
         while scope is not None:
-            if name.id in scope.bindings and (scope is start or not scope.is_class):
+            if name.id in scope.bindings and (scope is start or scope.kind != "class"):
                 return scope
             scope = scope.parent
         return None
@@ -118,6 +118,11 @@ class Program:
             self._values[node] = UNKNOWN  # while it is being evaluated: it may refer to itself
             self._values[node] = self._evaluate(node)
         return self._values[node]
+
+    def is_parameter(self, node: ast.AST) -> bool:
+        """Whether an expression is a parameter, of which only the annotation is known."""
+        scope = self.scope_of(node) if isinstance(node, ast.Name) else None
+        return any(isinstance(item, ast.arg) for item in scope.bindings[node.id]) if scope else False
 
     def class_bases(self, definition: ast.ClassDef) -> list[type]:
         """The contract's classes that a class of the program derives from, directly or through its other classes."""
@@ -158,11 +163,11 @@ class Program:
             scope.bind(node.name, node)
             for outside in (*node.decorator_list, *node.bases, *node.keywords):
                 self._visit(outside, node, scope)
-            inner = Scope(scope, is_class=True)
+            inner = Scope(scope, "class")
             for statement in node.body:
                 self._visit(statement, node, inner)
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            inner = Scope(scope)
+            inner = Scope(scope, "comprehension")
             for child in ast.iter_child_nodes(node):
                 self._visit(child, node, inner)
         else:
@@ -171,7 +176,7 @@ class Program:
                 self._visit(child, node, scope)
 
     def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: Scope) -> None:
-        inner = Scope(scope)
+        inner = Scope(scope, "function")
         arguments = node.args
         outside: list[ast.AST | None] = [*arguments.defaults, *arguments.kw_defaults]
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
@@ -197,10 +202,10 @@ class Program:
             self._scopes[node] = scope
             parent = self.parents[node]
             if isinstance(node.ctx, ast.Store):
-                assigned = None
-                if isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr):
-                    assigned = parent.value
-                scope.bind(node.id, assigned)
+                while isinstance(parent, ast.NamedExpr) and scope.kind == "comprehension" and scope.parent:
+                    scope = scope.parent  # := binds outside of comprehensions
+                plain = isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr)
+                scope.bind(node.id, parent.value if plain else None)
             elif isinstance(node.ctx, ast.Del):
                 scope.bind(node.id, None)
         elif isinstance(node, ast.Import):

@@ -74,7 +74,7 @@ class _Structure:
         if isinstance(node.ctx, ast.Load):
             self.loads.setdefault(variable, []).append(node)
         parent = self.program.parents[node]
-        if isinstance(node.ctx, ast.Store) and _target_of(parent) is node and not variable[0].is_class:
+        if isinstance(node.ctx, ast.Store) and _target_of(parent) is node and variable[0].kind != "class":
             assert isinstance(parent, ast.Assign | ast.AnnAssign), "only these have a target of their own"
             kind = self.program.builds(parent.value) if parent.value else None
             if kind and isinstance(parent.value, ast.Call):
@@ -167,7 +167,7 @@ class _Structure:
                 return False
             elif isinstance(parent, ast.Assign | ast.AnnAssign) and (target := _target_of(parent)):
                 variable = self._variable(target)
-                return variable is None or variable[0].is_class or self._is_live(variable)
+                return variable is None or variable[0].kind == "class" or self._is_live(variable)
             elif not isinstance(parent, _CONTAINERS):
                 return True
             node = parent

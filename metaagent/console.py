@@ -10,6 +10,7 @@ import functools
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, NoReturn, ParamSpec
@@ -17,6 +18,7 @@ from typing import Any, NoReturn, ParamSpec
 import typer
 from pydantic import BaseModel
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.table import Table
@@ -157,7 +159,8 @@ def fields(console: Console, pairs: Iterable[tuple[str, str | Text]]) -> None:
     width = max((len(name) for name, _ in shown), default=0)
     if not console.is_terminal:
         for name, value in shown:
-            console.print(f"{name:<{width}}  {value}")
+            hanging = str(value).replace("\n", "\n" + " " * (width + 2))
+            console.print(f"{name:<{width}}  {hanging}")
         return
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
@@ -165,6 +168,15 @@ def fields(console: Console, pairs: Iterable[tuple[str, str | Text]]) -> None:
     for name, value in shown:
         grid.add_row(name, value)
     console.print(grid)
+
+
+def block(console: Console, text: str) -> None:
+    """Text indented by two columns."""
+    text = text.strip("\n")
+    if console.is_terminal:
+        console.print(Padding(Text(text), (0, 0, 0, 2)))
+    else:
+        console.print(textwrap.indent(text, "  "))
 
 
 def code(console: Console, source: str) -> None:

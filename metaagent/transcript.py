@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
-from metaagent.console import ExitCode, Stop, fields, heading, usage_error
+from metaagent.console import ExitCode, Stop, block, fields, heading, usage_error
 from workflow.completion import Usage
 from workflow.trace import (
     AgentTurn,
@@ -76,7 +75,6 @@ class _Transcript:
         self._console, self._full = console, full
         self._turns = 0
         self._asked: dict[str, int] = {}
-        self._ran: list[str] = []
 
     def write(self, trace: Trace) -> None:
         writers: dict[type, Callable[[Any], None]] = {
@@ -171,7 +169,7 @@ class _Transcript:
         fields(self._console, [(f"  {label:<11}", Text(self._cut(text.strip("\n"), LONGEST), style=style))])
 
     def _text(self, text: str) -> None:
-        self._console.print(Padding(Text(text.strip("\n")), (0, 0, 0, 2), expand=False))
+        block(self._console, text)
 
     def _cut(self, text: str, longest: int) -> str:
         if self._full or len(text) <= longest:

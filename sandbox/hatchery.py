@@ -246,6 +246,7 @@ def package_folders(preload: tuple[str, ...]) -> list[str]:
     folders = set()
     for name in {"sandbox", "workflow", "engine", *(module.partition(".")[0] for module in preload)}:
         module = sys.modules.get(name) or __import__(name)
-        folders |= {os.path.realpath(path) for path in getattr(module, "__path__", [])}
+        # The import hook of an editable install puts a name that is no folder into a namespace's path.
+        folders |= {os.path.realpath(path) for path in getattr(module, "__path__", []) if os.path.isdir(path)}
     covered = jail.python_paths()
     return sorted(folder for folder in folders if not any(folder.startswith(path + "/") for path in covered))

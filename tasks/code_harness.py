@@ -156,7 +156,7 @@ def serve_candidate() -> None:
 
 def load(module: types.ModuleType, prompt: str, solution: str, names: list[str]) -> None:
     """Run `prompt`, then `solution`, in `module`; a solution that does not define `names` continues the prompt."""
-    whole = True
+    whole = not prompt or names_bound(solution).issuperset(names)
     for source in [prompt, solution] if whole else [prompt + solution]:
         exec(compile(source, "<solution>", "exec"), module.__dict__)
 

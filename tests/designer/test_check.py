@@ -135,6 +135,9 @@ FINDINGS = [
     ("undefined", program("print(qestion)\n"), "undefined-name", 2, ["'qestion'"], ["'question'"]),
     ("undefined class", "x = AgentNode('S', 'p')\n", "undefined-name", 1, ["'AgentNode'"],
      ["from workflow import AgentNode"]),
+    ("missing import", program("x = Optional[int]\n"), "undefined-name", 2, ["'Optional'"],
+     ["from typing import Optional"]),
+    ("missing module", program("x = re.findall('a', 'b')\n"), "undefined-name", 2, ["'re'"], ["import re"]),
     ("undefined in a function", program("def f():\n    return solutoin\nsolution = 1\n"), "undefined-name", 3,
      ["'solutoin'"], ["'solution'"]),
     ("undefined in an f-string", program("x = f'{1} {zzz}'\n"), "undefined-name", 2, ["'zzz'"], ["define zzz"]),
@@ -200,6 +203,8 @@ WARNINGS = [
      "tool-arguments", 3, ["tool 'f'", "'code'"], ['"code"']),
     ("bound in the loop before", program("for i in range(3):\n    if i:\n        print(last)\n    last = i\n"),
      "use-before-definition", 4, ["'last'"], ["define last"]),
+    ("perhaps another class", program("def f(message: Message):\n    return message.txt\n"), "unknown-attribute", 3,
+     ["'txt'"], []),
     ("import with a plan", program("try:\n    import numpy\nexcept ImportError:\n    numpy = None\n"), "unknown-import",
      3, ["'numpy'"], []),
 ]

@@ -1,0 +1,69 @@
+"""What happens in a run, shown on stderr while it happens. Silent where stderr is no terminal."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from metaagent.console import safe, stderr
+from workflow.trace import AgentTurn, CodeRan, Event, LimitHit, ToolCalled
+
+
+class LiveProgress:
+    """A sink of events: `with LiveProgress("Running") as progress`, then call it with each event."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._console = stderr()
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._calls = self._tokens = self._tools = 0
+
+    def __enter__(self) -> LiveProgress:
+        self._progress.start()
+        self._task = self._progress.add_task(self._what)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        line = self._line(event)
+        if line is not None and self._console.is_terminal:
+            self._console.print(line)
+        counts = [f"{self._calls} agent calls", f"{self._tokens:,} tokens"]
+        counts += [f"{self._tools} tool calls"] if self._tools else []
+        self.say(f"{self._what}: {', '.join(counts)}")
+
+    def say(self, text: str) -> None:
+        """Replace the line beside the clock."""
+        if self._task is not None:
+            self._progress.update(self._task, description=safe(text))
+
+    def _line(self, event: Event) -> Text | None:
+        if isinstance(event, AgentTurn):
+            self._calls += 1
+            tokens = event.completion.usage.total_tokens if event.completion else 0
+            self._tokens += tokens
+            said = f"{tokens:,} tokens" if event.completion else f"failed: {event.error}"
+            return Text.assemble(("  agent ", "dim"), (event.agent, "bold"), f"  {event.duration_s:.1f} s, {said}")
+        if isinstance(event, ToolCalled):
+            self._tools += 1
+            return Text.assemble(("  tool  ", "dim"), (event.agent, "bold"), f"  {event.name}")
+        if isinstance(event, CodeRan):
+            how = f"limit {event.limit}" if event.limit else f"exit status {event.exit_status}"
+            return Text.assemble(("  code  ", "dim"), f"{how}, {event.duration_s:.2f} s")
+        if isinstance(event, LimitHit):
+            return Text.assemble(("  limit ", "dim"), (f"{event.limit_kind}={event.limit:g}", "red"))
+        return None
