@@ -10,7 +10,7 @@ from typing import cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from designer.contract import contract_findings
+from designer.contract import contract_findings, shortened
 from designer.imports import import_findings
 from designer.names import name_findings
 from designer.program import Program
@@ -23,6 +23,11 @@ from workflow.graph import GraphNode
 
 CHECK_SECONDS = 10.0
 """How long the static check of one program may take in its jail; an ordinary program takes milliseconds."""
+
+MAX_FINDINGS = 100
+"""Findings of one program that are kept."""
+
+SIMPLER = "write a shorter program with smaller expressions"
 
 
 class CheckReport(BaseModel):
@@ -86,9 +91,13 @@ def _check(source: str) -> tuple[list[Finding], dict[str, int]]:
 
 
 def _ordered(findings: list[Finding]) -> list[Finding]:
-    """By line, errors first, each once; of several errors with the same code on one line all are kept."""
-    unique = dict.fromkeys(findings)
-    return sorted(unique, key=lambda finding: (finding.line, finding.severity != "error"))
+    """By line, errors before warnings, each once; where there are too many, errors are kept first."""
+    kept = sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "error")[:MAX_FINDINGS]
+    short = [
+        finding.model_copy(update={"message": shortened(finding.message, 600), "fix": shortened(finding.fix, 1000)})
+        for finding in kept
+    ]
+    return sorted(short, key=lambda finding: (finding.line, finding.severity != "error"))
 
 
 async def check_program(source: str, sandbox: Sandbox, question: str = "") -> CheckReport:
@@ -106,13 +115,12 @@ async def check_program(source: str, sandbox: Sandbox, question: str = "") -> Ch
         checked = _Checked.model_validate(reply)
     except LimitExceeded as error:
         message = f"the program is too complex to be checked ({error.limit_kind} limit of {error.limit:g})"
-        fix = "write a shorter program with smaller expressions"
-        return CheckReport(findings=[Finding(line=0, code="too-complex", message=message, fix=fix)])
+        return CheckReport(findings=[Finding(line=0, code="too-complex", message=message, fix=SIMPLER)])
     except ProgramFailed as error:
-        # The check is ours, but what made it fail is the program: a jail that died of it is one way.
-        message = f"the program cannot be checked: {error}"
-        fix = "write it in plainer Python"
-        return CheckReport(findings=[Finding(line=0, code="too-complex", message=message, fix=fix)])
+        if error.error_type != "Died":
+            raise  # a defect of the check itself must not pass for one of the program
+        message = f"the program is too complex to be checked ({error})"
+        return CheckReport(findings=[Finding(line=0, code="too-complex", message=message, fix=SIMPLER)])
     if has_errors(checked.findings):
         return CheckReport(findings=checked.findings)
     return await _built(source, sandbox, question, checked)

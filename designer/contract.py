@@ -193,9 +193,9 @@ class _Call:
             if get_origin(self.signature.hints[name]) is Literal and isinstance(value, str):
                 choices = [str(choice) for choice in get_args(self.signature.hints[name])]
                 fix = _did_you_mean(value, choices, "valid values")
-            shown = _shortened(ast.unparse(expression))
+            shown = shortened(ast.unparse(expression))
             if isinstance(value, str | int | float) and not isinstance(expression, ast.Constant):
-                shown += f", which is {_shortened(repr(value))}"
+                shown += f", which is {shortened(repr(value))}"
             return self._found(expression, "wrong-value", f"argument {name!r} cannot be {shown}", fix)
         return None
 
@@ -221,8 +221,8 @@ class _Call:
         return []
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "..."
+def shortened(text: str, longest: int = 80) -> str:
+    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def _is_certain(value: Any) -> bool:

@@ -51,29 +51,37 @@ def extract_program(reply: str) -> Extraction:
     The last complete `<code>` block, else a Python fence (the last that imports the contract, else the longest),
     else the whole text if it is a program. Code inside `<think>` does not count.
     """
-    text, thinking = _without_thoughts(reply.replace("\r\n", "\n").replace("\r", "\n"))
-    tokens = list(_TOKEN.finditer(text))
-    fallbacks = []
-    for candidate in _candidates(text, tokens):
-        if candidate.source is not None and _is_program(candidate.source):
+    whole = reply.replace("\r\n", "\n").replace("\r", "\n")
+    text, thinking = _without_thoughts(whole)
+    candidates = []
+    for candidate in _candidates(text):
+        if _is_program(candidate):
             return candidate
-        fallbacks.append(candidate)
-    for item in fallbacks:
-        if item.problem is None and item.how != "bare" and item.source and item.source.strip():
-            return item
-    problems = [item.problem for item in fallbacks if item.problem]
+        candidates.append(candidate)
+    if not thinking and "</think" in whole:
+        # Perhaps what looked like the end of a thought stands in a prompt of the program.
+        for candidate in _candidates(whole):
+            if "</think" in (candidate.source or "") and _is_program(candidate):
+                return candidate
+    for candidate in candidates:
+        if candidate.problem is None and candidate.how != "bare" and (candidate.source or "").strip():
+            return candidate
+    problems = [candidate.problem for candidate in candidates if candidate.problem]
     return Extraction(None, None, (problems or [UNCLOSED_THOUGHT if thinking else NOTHING])[0])
 
 
-def _candidates(text: str, tokens: list[Token]) -> Iterator[Extraction]:
+def _candidates(text: str) -> Iterator[Extraction]:
     """What may be the program, best guess first: a bounded number of spans of `text`."""
+    yield Extraction(_dedented(text), "bare")  # any text around a program would keep the whole from being one
+    tokens = list(_TOKEN.finditer(text))
     tags = _tags_outside_fences(tokens)
-    yield from _from_tags(text, tags)
-    if any(token["close"] for token in tags) and any(_begins_line(text, token) for token in tags):
-        return  # a block was clearly marked: nothing else counts, even if the block is no program
+    marked = list(_from_tags(text, tags))
+    yield from marked
+    complete = [candidate for candidate in marked if candidate.problem is None]
+    if any(_begins_line(text, tag) for tag in tags) and any(_imports_contract(item) for item in complete[:1]):
+        return  # a program was clearly marked: nothing else counts, even if it does not parse
     yield from _from_fences(text, [token for token in tokens if token["fence"]])
     yield from _from_tags(text, [token for token in tokens if _kind(token) == "code"])
-    yield Extraction(_cleaned(text), "bare")
 
 
 def _without_thoughts(text: str) -> tuple[str, bool]:
@@ -144,14 +152,16 @@ def _tags_outside_fences(tokens: list[Token]) -> list[Token]:
 
 
 def _from_tags(text: str, tags: list[Token]) -> Iterator[Extraction]:
-    """The last complete block; then, since a program may mention the tags in a prompt, spans to the last end."""
+    """The last complete block that imports the contract, else the last; then, since a program may mention the tags
+    in a prompt, spans to the last end."""
     opens = [tag for tag in tags if not tag["close"]]
     closes = [tag for tag in tags if tag["close"]]
     pairs = [(begin, end) for begin, end in pairwise(tags) if end["close"] and not begin["close"]]
     if pairs:
+        using = [pair for pair in pairs if _IMPORTS_CONTRACT.search(text, pair[0].end(), pair[1].start())]
         marked = [tag for tag in opens if _begins_line(text, tag)]
         begins = [tag for tag in (*marked[-1:], *marked[:1], opens[0]) if tag.end() <= closes[-1].start()]
-        for begin, end in dict.fromkeys([pairs[-1], *((begin, closes[-1]) for begin in begins)]):
+        for begin, end in dict.fromkeys([(using or pairs)[-1], *((begin, closes[-1]) for begin in begins)]):
             yield Extraction(_cleaned(text[begin.end() : end.start()]), "code_tag")
     elif opens:
         yield Extraction(_cleaned(text[opens[-1].end() :]), "code_tag", UNCLOSED_TAG)
@@ -190,15 +200,20 @@ def _begins_line(text: str, tag: Token) -> bool:
 
 
 def _cleaned(block: str) -> str:
-    """The block without a fence around it, without common indentation, with one newline at its end.
-
-    Lines inside triple-quoted strings often stand further left than the code: only the first line's indentation
-    is removed, and only where it is there.
-    """
+    """The block without a fence around it, and as `_dedented` makes it."""
     fences = [token for token in _TOKEN.finditer(block) if token["fence"]]
     if fences and not block[: fences[0].start()].strip():
         closing = [token for token in fences[1:] if not token["info"].strip()]
         block = block[fences[0].end() : closing[-1].start() if closing else len(block)]
+    return _dedented(block)
+
+
+def _dedented(block: str) -> str:
+    """The block without the indentation of its first line, with one newline at its end, and with character
+    references replaced where only that makes it Python.
+
+    Lines inside triple-quoted strings often stand further left than the code; they are left alone.
+    """
     lines = block.rstrip().split("\n")
     first = next((index for index, line in enumerate(lines) if line.strip()), 0)
     indent = lines[first][: len(lines[first]) - len(lines[first].lstrip(" \t"))]
@@ -209,8 +224,12 @@ def _cleaned(block: str) -> str:
     return source
 
 
-def _is_program(source: str) -> bool:
-    return _IMPORTS_CONTRACT.search(source) is not None and _parses(source)
+def _imports_contract(candidate: Extraction) -> bool:
+    return _IMPORTS_CONTRACT.search(candidate.source or "") is not None
+
+
+def _is_program(candidate: Extraction) -> bool:
+    return _imports_contract(candidate) and _parses(candidate.source or "")
 
 
 def _parses(source: str) -> bool:

@@ -86,14 +86,14 @@ def _undefined(program: Program, use: ast.Name, bound: dict[str, list[ast.AST]])
     if scope is not None:
         lines = [getattr(node, "lineno", 0) for node in bound.get(name, []) if _in_scope(program, node, scope)]
         return _too_early(program, use, min(lines or elsewhere or [line]))
-    own = nearest(name, [*(item for item in bound if item != name), *GIVEN_NAMES])
+    own = nearest(name, [*bound, *GIVEN_NAMES])
     missing_import = import_for(name)
     if elsewhere:
         fix = f"the name of line {min(elsewhere)} is not visible here; pass its value in as an argument"
-    elif own and name not in CONTRACT:
-        fix = f"did you mean {own!r}?"
-    elif missing_import:
+    elif missing_import and (own is None or name[0].isupper() or missing_import == f"import {name}"):
         fix = f"add: {missing_import}"
+    elif own:
+        fix = f"did you mean {own!r}?"
     else:
         hint = nearest(name, [*CONTRACT, *dir(builtins)])
         fix = f"did you mean {hint!r}?" if hint else f"define {name} before line {line}, or import it"

@@ -121,8 +121,10 @@ class Program:
 
     def is_parameter(self, node: ast.AST) -> bool:
         """Whether an expression is a parameter, of which only the annotation is known."""
-        scope = self.scope_of(node) if isinstance(node, ast.Name) else None
-        return any(isinstance(item, ast.arg) for item in scope.bindings[node.id]) if scope else False
+        if not isinstance(node, ast.Name):
+            return False
+        scope = self.scope_of(node)
+        return scope is not None and any(isinstance(item, ast.arg) for item in scope.bindings[node.id])
 
     def class_bases(self, definition: ast.ClassDef) -> list[type]:
         """The contract's classes that a class of the program derives from, directly or through its other classes."""
@@ -154,6 +156,12 @@ class Program:
         if isinstance(callee, ast.ClassDef):
             return next((base for base in self.class_bases(callee) if issubclass(base, WorkflowNode)), None)
         return None
+
+    def given_name(self, call: ast.Call) -> Any:
+        """The name that a call gives the node it builds, if it is certain, else `UNKNOWN`."""
+        given = [keyword.value for keyword in call.keywords if keyword.arg == "name"] or call.args[:1]
+        name = self.value(given[0]) if given else UNKNOWN
+        return name if isinstance(name, str) else UNKNOWN
 
     def _visit(self, node: ast.AST, parent: ast.AST, scope: Scope) -> None:
         self.parents[node] = parent
@@ -296,7 +304,7 @@ class Program:
     def _result(self, node: ast.Call) -> Any:
         callee = self.value(node.func)
         if is_contract_class(callee):
-            return stand_in(callee, self._name_argument(node))
+            return stand_in(callee, self.given_name(node))
         if callee is workflow.create_simple_chain:
             return stand_in(Workflow)
         method = self.method(node.func)
@@ -318,11 +326,6 @@ class Program:
             return None
         function = inspect.getattr_static(type(receiver), node.attr, None)
         return (receiver, function) if inspect.isfunction(function) else None
-
-    def _name_argument(self, node: ast.Call) -> Any:
-        given = [keyword.value for keyword in node.keywords if keyword.arg == "name"] or node.args[:1]
-        name = self.value(given[0]) if given else UNKNOWN
-        return name if isinstance(name, str) else UNKNOWN
 
 
 def stand_in(kind: type, name: Any = UNKNOWN) -> Any:

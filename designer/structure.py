@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from designer.program import CONTRACT, FLOWS, UNKNOWN, Function, Program, Scope
+from designer.program import CONTRACT, FLOWS, Function, Program, Scope
 from workflow import AgentNode, ToolRegistry, WorkflowNode, create_simple_chain
 from workflow.checks import nearest
 from workflow.failures import Finding
@@ -33,7 +33,7 @@ def node_lines(program: Program) -> dict[str, int]:
     lines: dict[str, int] = {}
     for node in ast.walk(program.tree):
         if isinstance(node, ast.Call) and program.builds(node):
-            name = getattr(program.value(node), "name", UNKNOWN) if program.value(node) is not UNKNOWN else UNKNOWN
+            name = program.given_name(node)
             if isinstance(name, str):
                 lines.setdefault(name, node.lineno)
     return lines
@@ -141,9 +141,8 @@ class _Structure:
                 yield self._unused(call, kind, "", "workflow.add_node(...)")
 
     def _unused(self, call: ast.Call, kind: type, variable: str, remedy: str) -> Finding:
-        value = self.program.value(call)
-        name = repr(value.name) if isinstance(value, WorkflowNode) and isinstance(value.name, str) else ""
-        what = f"{kind.__name__} {name}".rstrip() + variable
+        name = self.program.given_name(call)
+        what = (f"{kind.__name__} {name!r}" if isinstance(name, str) else kind.__name__) + variable
         message = f"{what} is built but never used: it is part of no workflow and of no other node"
         fix = f"add it with {remedy}, pass it to another node, or delete it"
         return Finding(line=call.lineno, code="unreachable-node", message=message, fix=fix, severity="warning")
@@ -232,7 +231,7 @@ class _Structure:
             turns = self._argument(call, AgentNode, "max_turns")
             value = self.program.value(turns)
             if registry and turns and self._variable(registry) in filled and isinstance(value, int) and value == 1:
-                name = self.program.value(call).name
+                name = self.program.given_name(call)
                 who = f"AgentNode {name!r}" if isinstance(name, str) else "AgentNode"
                 message = f"{who} has tools but max_turns=1, so that it never sees what a tool returned"
                 fix = "write max_turns=5 or more, or leave out tool_registry"

@@ -144,8 +144,11 @@ def _console(stderr: bool) -> Console:
 
 def print_json(document: BaseModel | dict[str, Any]) -> None:
     """The one JSON document of a command, in ASCII."""
-    value = document.model_dump(mode="json") if isinstance(document, BaseModel) else document
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    sys.stdout.write(json.dumps(document, indent=2, default=_plain) + "\n")
+
+
+def _plain(model: BaseModel) -> Any:
+    return model.model_dump(mode="json")
 
 
 def heading(console: Console, title: str, note: str = "") -> None:
@@ -181,11 +184,16 @@ def block(console: Console, text: str) -> None:
 
 def code(console: Console, source: str) -> None:
     """A program: highlighted with line numbers on a terminal, as it is in a pipe."""
-    source = safe(source).rstrip("\n")
-    if not console.is_terminal:
-        console.print(source)
-        return
-    console.print(Syntax(source, "python", line_numbers=True, word_wrap=True, background_color="default"))
+    if console.is_terminal:
+        source = safe(source).rstrip("\n")
+        console.print(Syntax(source, "python", line_numbers=True, word_wrap=True, background_color="default"))
+    else:
+        raw(console, source)
+
+
+def raw(console: Console, text: str) -> None:
+    """Text with its tabs and line ends as they are; a last line end is added where there is none."""
+    console.file.write(safe(text) if text.endswith("\n") else safe(text) + "\n")
 
 
 def note(message: str) -> None:

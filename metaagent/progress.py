@@ -44,10 +44,14 @@ class LiveProgress:
             self._console.print(line)
         counts = [f"{self._calls} agent calls", f"{self._tokens:,} tokens"]
         counts += [f"{self._tools} tool calls"] if self._tools else []
-        self.say(f"{self._what}: {', '.join(counts)}")
+        self._say(f"{self._what}: {', '.join(counts)}")
 
-    def say(self, text: str) -> None:
-        """Replace the line beside the clock."""
+    def start(self, what: str) -> None:
+        """Say what is going on now."""
+        self._what = what
+        self._say(what)
+
+    def _say(self, text: str) -> None:
         if self._task is not None:
             self._progress.update(self._task, description=safe(text))
 

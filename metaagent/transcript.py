@@ -106,7 +106,9 @@ class _Transcript:
         if done is not None:
             facts.append(f"{done.usage.prompt_tokens:,} + {done.usage.completion_tokens:,} tokens")
             facts += [f"finished by {done.finish_reason}"] if done.finish_reason != "stop" else []
-        heading(self._console, f"{self._turns}. {event.agent}", f"{event.path} · turn {event.turn} · {', '.join(facts)}")
+        heading(
+            self._console, f"{self._turns}. {event.agent}", f"{event.path} · turn {event.turn} · {', '.join(facts)}"
+        )
         seen = self._asked.get(event.path, 0) if event.turn else 0
         self._asked[event.path] = len(event.messages)
         for message in event.messages[seen:]:

@@ -85,7 +85,9 @@ def _is_readable(cls: type, mro: tuple[type, ...], on_class: bool, name: str) ->
     return _is_home(owner) and name != "model_config"
 
 
-_is_readable_cached = cache(_is_readable)
+@cache
+def _is_readable_always(cls: type, on_class: bool, name: str) -> bool:
+    return _is_readable(cls, _mro(cls), on_class, name)
 
 
 def _refuse_attribute(obj: object, name: str) -> NoReturn:
@@ -102,24 +104,46 @@ def read_attribute(obj: Any, name: str) -> Any:
     on_class = is_class(subject)
     cls: type = subject if on_class else type(subject)
     if name in _NAMED_TUPLE and issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return getattr(obj, _NAMED_TUPLE[name])
+        return _for_own_kind(cls, getattr(obj, _NAMED_TUPLE[name])) if on_class else getattr(obj, _NAMED_TUPLE[name])
     if name in ("format", "format_map") and issubclass(cls, str):
         return _read_format(obj, cls, on_class or by_super, name)
     mro = _mro(cls)
-    if by_super and subject is None:
-        readable = False
-    elif by_super:
-        readable = _is_readable(cls, mro[mro.index(_super_class(obj)) + 1 :], True, name)
+    if by_super:
+        mro = mro[mro.index(_super_class(obj)) + 1 :] if subject is not None else ()
+        readable = _is_readable(cls, mro, True, name)
     elif is_program_class(cls):  # such a class may change
         readable = _is_readable(cls, mro, on_class, name)
     else:
-        readable = _is_readable_cached(cls, mro, on_class, name)
+        readable = _is_readable_always(cls, on_class, name)
     if not readable:
         _refuse_attribute(obj, name)
     value = getattr(obj, name)
+    if on_class:
+        owner = next((base for base in mro if name in vars(base)), cls)
+        if not is_program_class(owner):
+            value = _for_own_kind(owner, value)
     if _is_opaque(value):
         _refuse_attribute(obj, name)
     return value
+
+
+def _for_own_kind(owner: type, value: Any) -> Any:
+    """A library's method, read on its class: it must not be called on other objects, which it takes for its own.
+
+    `Counter.copy(x)` evaluates `x.__class__(x)`, and so would give a program the `type` of a class.
+    """
+    if type(value) is property:
+        raise AttributeError(f"a property of {owner.__name__!r} can only be read on an object")
+    if type(value) is not types.FunctionType:
+        return value
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        if not args or not issubclass(type(args[0]), owner):
+            raise TypeError(f"{owner.__name__}.{value.__name__} needs a {owner.__name__} object as its first argument")
+        return value(*args, **kwargs)
+
+    method.__name__, method.__qualname__, method.__doc__ = value.__name__, value.__qualname__, value.__doc__
+    return method
 
 
 def _is_opaque(value: Any) -> bool:

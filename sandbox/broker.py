@@ -26,7 +26,7 @@ from workflow.requests import (
 )
 
 MAX_TRAFFIC_MB = 64
-"""What one program may send over its channel in all, in MiB; prints have the tighter `Limits.output_bytes`."""
+"""What a program's frames may weigh in all, in MiB (see `frames.weigh`); prints have the tighter `output_bytes`."""
 
 
 class _Requested(BaseModel):
@@ -72,7 +72,7 @@ class _Answer(BaseModel):
 class _Failed(BaseModel):
     op: Literal["failed"]
     error_type: Annotated[str, Field(max_length=200)]
-    message: str
+    message: Annotated[str, Field(max_length=8192)]
     line: int | None = None
 
 
@@ -118,6 +118,7 @@ class Broker:
         self._session = session
         self._reader, self._writer = reader, writer
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._keys: set[str] = set()
         self._traffic = 0
         self._stopped: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -132,38 +133,38 @@ class Broker:
             await asyncio.wait({reading, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
             return self._stopped.result() if self._stopped.done() else reading.result()
         finally:
-            reading.cancel()
-            for task in self._tasks.values():
+            tasks = [reading, *self._tasks.values()]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(reading, *self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._stopped.cancel()
 
     async def _read(self) -> Outcome:
         while True:
             try:
-                frame = await read_frame(self._reader)
-                if frame is None:
+                read = await read_frame(self._reader)
+                if read is None:
                     return Outcome()
+                frame, weight = read
+                self._traffic += weight
+                if self._traffic > MAX_TRAFFIC_MB << 20:
+                    raise LimitExceeded("output_bytes", MAX_TRAFFIC_MB << 20, self._traffic)
                 message = _FRAME.validate_python(frame)
             except FrameError as error:
                 return _protocol_failure(str(error))
             except ValidationError as error:
                 first = error.errors()[0]
                 return _protocol_failure(f"{first['msg']} at {'.'.join(map(str, first['loc']))}")
-            self._count(frame)
             outcome = self._handle(message)
             if outcome is not None:
                 return outcome
 
-    def _count(self, frame: dict[str, Any]) -> None:
-        self._traffic += _size(frame)
-        if self._traffic > MAX_TRAFFIC_MB << 20:
-            raise LimitExceeded("output_bytes", MAX_TRAFFIC_MB << 20, self._traffic)
-
     def _handle(self, message: Any) -> Outcome | None:
         """Act on one frame; an outcome ends the run."""
         if isinstance(message, _Request):
-            if message.key in self._tasks:
+            if message.key in self._keys:
                 return _protocol_failure(f"request key {message.key!r} is in use")
+            self._keys.add(message.key)
             self._session.admit(message.path, message.request)
             self._tasks[message.key] = asyncio.create_task(self._answer(message))
         elif isinstance(message, _Report):
@@ -199,16 +200,6 @@ class Broker:
                 self._stopped.set_exception(error)
 
 
-def _size(value: Any) -> int:
-    """Rough size of a parsed frame in bytes: its text, and a word for everything else."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(len(key) + _size(item) for key, item in value.items())
-    if isinstance(value, list):
-        return sum(map(_size, value)) + 8 * len(value)
-    return 8
-
-
 def _protocol_failure(reason: str) -> Outcome:
-    return Outcome(failure=ProgramFailed("ProtocolError", f"the program broke the channel's protocol: {reason}").record())
+    message = f"the program broke the channel's protocol: {reason[:500]}"
+    return Outcome(failure=ProgramFailed("ProtocolError", message).record())

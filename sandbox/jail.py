@@ -6,6 +6,7 @@ Called in a freshly forked child before it does anything for anybody else, and n
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import site
@@ -26,13 +27,15 @@ WORK = "/metaagent-work"
 """Working directory of code inside a mode-j jail."""
 
 FIRST_UID = 0x6D610000
-"""Mode j as root: run n gets host user id FIRST_UID + n % UIDS, so that runs share no user either."""
+"""As root: run n gets host user id FIRST_UID + n % UIDS, so that runs share no user either."""
 UIDS = 4096
+_LANDLOCK_TRUNCATE = 3
+"""First version that keeps a process from emptying files of its own user."""
 
-FILTERS = {
-    "program": seccomp.assemble(seccomp.PROGRAM, threads=False),
-    "code": seccomp.assemble(seccomp.CODE, threads=True),
-    "call": seccomp.assemble(seccomp.CODE, threads=True),
+_PROGRAM_FILTER = seccomp.program_filter()
+_CODE_FILTERS: dict[Mode, bytes] = {
+    "j": seccomp.code_filter(own_files=True),
+    "j0": seccomp.code_filter(own_files=False),
 }
 
 
@@ -150,11 +153,14 @@ def enter(mode: Mode, kind: Kind, limits: JailLimits, uid: int | None, work: str
     # Changing the user id has cleared the death signal.
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    if kernel.landlock_version():
+    version = kernel.landlock_version()
+    needed = 0 if mode == "j" or kind == "program" else 1 if uid is not None else _LANDLOCK_TRUNCATE
+    if version < needed:
+        message = f"landlock version {version}: below {needed}, code in mode j0 could reach the host's files"
+        raise OSError(errno.ENOSYS, message)
+    if version:
         kernel.landlock(readable, writable)
-    elif mode == "j0" and kind != "program":
-        raise OSError(95, "landlock is missing, so code could read the host's files in mode j0")
-    seccomp.install(FILTERS[kind])
+    seccomp.install(_PROGRAM_FILTER if kind == "program" else _CODE_FILTERS[mode])
 
 
 def set_limits(limits: JailLimits, *, own_user: bool) -> None:

@@ -21,9 +21,8 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _SYS_CLONE, _SYS_PIVOT_ROOT, _SYS_CAPSET, _SYS_MOUNT_SETATTR = 56, 155, 126, 442
 _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446
 _SIGCHLD = 17
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 28, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
 _LAST_CAP = 63
-_SECURE_ALL_LOCKED = 0x2F  # NOROOT, NO_SETUID_FIXUP and their locks, KEEP_CAPS locked off
 
 
 def _check(result: int, call: str) -> int:
@@ -48,8 +47,19 @@ def unshare(flags: int) -> None:
 
 
 def clone(flags: int) -> int:
-    """Fork into new namespaces. Returns the child's pid, or 0 in the child; call from a single thread only."""
-    return syscall("clone", _SYS_CLONE, flags | _SIGCHLD, 0, 0, 0, 0)
+    """Fork into new namespaces, as `os.fork` does: with the interpreter's own steps before and after.
+
+    Returns the child's pid, or 0 in the child; call from a single thread only.
+    """
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    child = False
+    try:
+        pid = syscall("clone", _SYS_CLONE, flags | _SIGCHLD, 0, 0, 0, 0)
+        child = pid == 0
+        return pid
+    finally:
+        (python.PyOS_AfterFork_Child if child else python.PyOS_AfterFork_Parent)()
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:

@@ -73,10 +73,16 @@ DUNDER_FIXES = {
 
 
 def hide(name: str) -> str:
-    """The name under which a program's `_name` is kept. Names like `__name` are returned as they are."""
-    if name.startswith("_") and not name.startswith("__") and name != "_":
-        return MARK + name[1:]
-    return name
+    """The name under which a program's `_name` or `__name` is kept. Special names (`__name__`) are left as they are."""
+    special = len(name) > 4 and name.startswith("__") and name.endswith("__")
+    return MARK + name[1:] if name.startswith("_") and name != "_" and not special else name
+
+
+def mangled(name: str, owner: str) -> str:
+    """What Python itself makes of `__name` in the body of a class: `_Owner__name`."""
+    owner = owner.lstrip("_")
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{owner}{name}" if private and owner else name
 
 
 def shown(text: str) -> str:

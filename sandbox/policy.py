@@ -23,6 +23,7 @@ from sandbox.language import (
     SYNTAX_FIXES,
     UNAVAILABLE,
     hide,
+    mangled,
     shown,
 )
 from workflow.failures import Finding
@@ -99,20 +100,25 @@ def compile_program(source: str, filename: str = "<program>") -> CompileResult:
 def _hide_names(tree: ast.AST, findings: list[Finding]) -> set[str]:
     """Rename the program's `_names`; return every name that it binds. Reports names where none may be."""
     bound: set[str] = set()
-    for node in ast.walk(tree):
-        kind = type(node).__name__
+    pending = [(tree, "")]
+    while pending:
+        node, owner = pending.pop()
+        kind, line = type(node).__name__, getattr(node, "lineno", 0)
+        inside = node.name if isinstance(node, ast.ClassDef) else owner
         for place, value in ast.iter_fields(node):
-            names = value if isinstance(value, list) else [value]
-            if (kind, place) in _TEXT_FIELDS or not any(isinstance(name, str) for name in names):
+            values = value if isinstance(value, list) else [value]
+            child_owner = inside if place == "body" else owner
+            pending += [(child, child_owner) for child in values if isinstance(child, ast.AST)]
+            names = [name for name in values if isinstance(name, str)]
+            if not names or (kind, place) in _TEXT_FIELDS:
                 continue
-            line = getattr(node, "lineno", 0)
             if (kind, place) not in _NAME_FIELDS:
                 findings.append(_refused_syntax(kind, line))
                 continue
             if any(name.startswith(MARK) for name in names):
                 message = f"the name {names[0]!r} begins with U+02CD, which is reserved"
                 findings.append(Finding(line=line, code="forbidden-name", message=message, fix="choose another name"))
-            hidden = [hide(name) for name in names]
+            hidden = [hide(mangled(name, owner)) for name in names]
             setattr(node, place, hidden if isinstance(value, list) else hidden[0])
             if (kind, place) in _BINDING_FIELDS or isinstance(getattr(node, "ctx", None), ast.Store):
                 bound.update(hidden)

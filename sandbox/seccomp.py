@@ -1,7 +1,8 @@
 """The system-call allowlists of a jail, as hand-assembled BPF for seccomp (x86_64 only).
 
 Everything that is not listed fails with EPERM (ENOSYS for clone3, so that the C library falls back to clone, whose
-flags a filter can see). Threads are allowed, processes are not. Nothing here mounts, limits or runs anything.
+flags a filter can see); some calls are allowed with harmless arguments only. Code may have threads, nobody processes.
+Nothing here mounts, limits or runs anything.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ AUDIT_ARCH_X86_64 = 0xC000003E
 X32_BIT = 0x40000000
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 CLONE_THREAD = 0x00010000
+CLONE_NEW_ANY = 0x7E020080
+PROT_EXEC = 4
 CLONE3 = 435
 
 # Numbers from arch/x86/entry/syscalls/syscall_64.tbl.
-_MEMORY = {"mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "mremap": 25, "madvise": 28}
+_MEMORY = {"munmap": 11, "brk": 12, "mremap": 25, "madvise": 28}
+_MMAP, _MPROTECT = 9, 10
 _SIGNALS = {"rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "sigaltstack": 131, "restart_syscall": 219}
 _SELF = {
     "getpid": 39, "getuid": 102, "getgid": 104, "geteuid": 107, "getegid": 108, "getppid": 110, "gettid": 186,
@@ -32,21 +36,21 @@ _SYNC = {"sched_yield": 24, "futex": 202, "poll": 7, "ppoll": 271, "getrandom": 
 _IO = {"read": 0, "write": 1, "close": 3, "fstat": 5, "lseek": 8}
 
 PROGRAM = frozenset({**_MEMORY, **_SIGNALS, **_SELF, **_TIME, **_SYNC, **_IO}.values())
-"""A program computes and talks on its channel: it opens nothing."""
+"""A program computes and talks on its channel: it opens nothing, and maps no new machine code."""
 
 _FILES = {
     "stat": 4, "lstat": 6, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "access": 21, "open": 2,
-    "dup": 32, "dup2": 33, "fcntl": 72, "fsync": 74, "fdatasync": 75, "truncate": 76, "ftruncate": 77,
+    "dup": 32, "dup2": 33, "fsync": 74, "fdatasync": 75, "truncate": 76, "ftruncate": 77,
     "getdents": 78, "getcwd": 79, "chdir": 80, "fchdir": 81, "rename": 82, "mkdir": 83, "rmdir": 84, "creat": 85,
-    "unlink": 87, "readlink": 89, "chmod": 90, "fchmod": 91, "umask": 95, "statfs": 137, "fstatfs": 138,
-    "getdents64": 217, "utimes": 235, "openat": 257, "mkdirat": 258, "newfstatat": 262, "unlinkat": 263,
-    "renameat": 264, "readlinkat": 267, "fchmodat": 268, "faccessat": 269, "utimensat": 280, "fallocate": 285,
-    "dup3": 292, "preadv": 295, "pwritev": 296, "renameat2": 316, "copy_file_range": 326, "statx": 332,
-    "faccessat2": 439, "flock": 73, "fadvise64": 221, "sendfile": 40, "ioctl": 16,
+    "unlink": 87, "readlink": 89, "umask": 95, "statfs": 137, "fstatfs": 138, "getdents64": 217, "openat": 257,
+    "mkdirat": 258, "newfstatat": 262, "unlinkat": 263, "renameat": 264, "readlinkat": 267, "faccessat": 269,
+    "fallocate": 285, "dup3": 292, "preadv": 295, "pwritev": 296, "renameat2": 316, "copy_file_range": 326,
+    "statx": 332, "faccessat2": 439, "flock": 73, "fadvise64": 221, "sendfile": 40,
 }  # fmt: skip
+_ATTRIBUTES = {"chmod": 90, "fchmod": 91, "utimes": 235, "fchmodat": 268, "utimensat": 280}
 _EVENTS = {
-    "select": 23, "pselect6": 270, "pipe": 22, "pipe2": 293, "socketpair": 53, "sendto": 44, "recvfrom": 45,
-    "shutdown": 48, "getsockname": 51, "getpeername": 52, "setsockopt": 54, "getsockopt": 55, "epoll_create": 213,
+    "select": 23, "pselect6": 270, "pipe": 22, "pipe2": 293, "socketpair": 53, "recvfrom": 45,
+    "shutdown": 48, "getsockname": 51, "getpeername": 52, "getsockopt": 55, "epoll_create": 213,
     "epoll_create1": 291, "epoll_ctl": 233, "epoll_wait": 232, "epoll_pwait": 281, "eventfd2": 290,
 }  # fmt: skip
 _CODE_EXTRAS = {
@@ -55,69 +59,109 @@ _CODE_EXTRAS = {
     "getcpu": 309, "membarrier": 324, "rt_sigpending": 127, "rt_sigtimedwait": 128, "rt_sigsuspend": 130,
 }  # fmt: skip
 
-CODE = PROGRAM | frozenset({**_FILES, **_EVENTS, **_CODE_EXTRAS}.values())
+CODE = PROGRAM | frozenset({**_FILES, **_EVENTS, **_CODE_EXTRAS, "mmap": _MMAP, "mprotect": _MPROTECT}.values())
 """Unrestricted Python: files in its own root, pipes, socket pairs, timers, threads; no sockets, no processes."""
 
 PR_SET_NAME = 15
-_PRLIMIT64, _PRCTL, _CLONE = 302, 157, 56
+_IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""Is it a terminal (TCGETS, TCGETS2, TIOCGWINSZ), FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
+_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
+"""Duplicate, flags, record locks, pipe size. Not F_SETOWN and F_SETSIG (signals to others), not leases."""
+_PRLIMIT64, _PRCTL, _CLONE, _FCNTL, _IOCTL, _SENDTO = 302, 157, 56, 72, 16, 44
 
 # BPF opcodes: load word, jump if equal / greater-or-equal / any bit set, return.
 _LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_NR, _ARCH, _ARG0_LOW, _ARG2_LOW, _ARG2_HIGH = 0, 4, 16, 32, 36
+_NR, _ARCH, _ARGS = 0, 4, 16
 
 
 def _instruction(code: int, jump_true: int, jump_false: int, value: int) -> bytes:
     return struct.pack("<HBBI", code, jump_true, jump_false, value)
 
 
-def assemble(allowed: frozenset[int], threads: bool) -> bytes:
+_ALLOW = _instruction(_RET, 0, 0, 0x7FFF0000)
+_REFUSE = _instruction(_RET, 0, 0, 0x00050000 | errno.EPERM)
+_MISSING = _instruction(_RET, 0, 0, 0x00050000 | errno.ENOSYS)
+_PRETEND = _instruction(_RET, 0, 0, 0x00050000)
+"""Returns 0 and does nothing."""
+
+
+def _call(number: int, *body: bytes) -> list[bytes]:
+    """What to do for one system call; `body` must end by returning. Others pass by."""
+    return [_instruction(_JEQ, 0, len(body), number), *body]
+
+
+def _load(argument: int, *, high: bool = False) -> bytes:
+    return _instruction(_LD, 0, 0, _ARGS + 8 * argument + 4 * high)
+
+
+def _one_of(argument: int, values: tuple[int, ...]) -> list[bytes]:
+    """Allow the call if an argument's low half, all that the kernel looks at here, is one of `values`."""
+    tests = [step for value in values for step in (_instruction(_JEQ, 0, 1, value), _ALLOW)]
+    return [_load(argument), *tests, _REFUSE]
+
+
+def _null(argument: int) -> list[bytes]:
+    """Allow the call if a pointer argument is null."""
+    low, high = _load(argument), _load(argument, high=True)
+    return [low, _instruction(_JEQ, 0, 3, 0), high, _instruction(_JEQ, 0, 1, 0), _ALLOW, _REFUSE]
+
+
+def _without(argument: int, bits: int) -> list[bytes]:
+    """Allow the call if an argument has none of `bits`."""
+    return [_load(argument), _instruction(_JSET, 0, 1, bits), _REFUSE, _ALLOW]
+
+
+def program_filter() -> bytes:
+    memory = [step for call in (_MMAP, _MPROTECT) for step in _call(call, *_without(2, PROT_EXEC))]
+    return _assemble(PROGRAM, memory)
+
+
+def code_filter(*, own_files: bool) -> bytes:
+    """`own_files` says that nothing but the run's own files can be changed anyway, as with a root of its own.
+
+    Without it, modes and times of files cannot be set (landlock does not cover them): such calls do nothing.
+    """
+    attributes = [step for call in sorted(_ATTRIBUTES.values()) for step in _call(call, _PRETEND)]
+    thread = [
+        _load(0),
+        _instruction(_JSET, 2, 0, CLONE_NEW_ANY),
+        _instruction(_JSET, 0, 1, CLONE_THREAD),
+        _ALLOW,
+        _REFUSE,
+    ]
+    rules = [
+        *_call(_CLONE, *thread),
+        *_call(_FCNTL, *_one_of(1, _FCNTLS)),
+        *_call(_IOCTL, *_one_of(1, _IOCTLS)),
+        # With an address it would reach sockets of others, even from a socket pair.
+        *_call(_SENDTO, *_null(4)),
+        *([] if own_files else attributes),
+    ]
+    return _assemble(CODE | frozenset(_ATTRIBUTES.values() if own_files else ()), rules)
+
+
+def _assemble(allowed: frozenset[int], rules: list[bytes]) -> bytes:
     """The filter program: 8 bytes per instruction, jumps relative to the next one."""
-    allow = _instruction(_RET, 0, 0, _ALLOW)
-    refuse = _instruction(_RET, 0, 0, _ERRNO | errno.EPERM)
-    missing = _instruction(_RET, 0, 0, _ERRNO | errno.ENOSYS)
     code = [
         _instruction(_LD, 0, 0, _ARCH),
         _instruction(_JEQ, 1, 0, AUDIT_ARCH_X86_64),
-        refuse,
+        _REFUSE,
         _instruction(_LD, 0, 0, _NR),
         _instruction(_JGE, 0, 1, X32_BIT),
-        refuse,
+        _REFUSE,
     ]
     for number in sorted(allowed):
-        code += [_instruction(_JEQ, 0, 1, number), allow]
-    code += [_instruction(_JEQ, 0, 1, CLONE3), missing]
-    # prlimit64 may read limits (new_limit is a null pointer), never change them.
-    code += [
-        _instruction(_JEQ, 0, 6, _PRLIMIT64),
-        _instruction(_LD, 0, 0, _ARG2_LOW),
-        _instruction(_JEQ, 0, 3, 0),
-        _instruction(_LD, 0, 0, _ARG2_HIGH),
-        _instruction(_JEQ, 0, 1, 0),
-        allow,
-        refuse,
-    ]
-    code += [
-        _instruction(_JEQ, 0, 4, _PRCTL),
-        _instruction(_LD, 0, 0, _ARG0_LOW),
-        _instruction(_JEQ, 0, 1, PR_SET_NAME),
-        allow,
-        refuse,
-    ]
-    if threads:
-        code += [
-            _instruction(_JEQ, 0, 4, _CLONE),
-            _instruction(_LD, 0, 0, _ARG0_LOW),
-            _instruction(_JSET, 0, 1, CLONE_THREAD),
-            allow,
-            refuse,
-        ]
-    code.append(refuse)
+        code += _call(number, _ALLOW)
+    code += rules
+    code += _call(CLONE3, _MISSING)
+    code += _call(_PRLIMIT64, *_null(2))  # may read limits, never set them
+    code += _call(_PRCTL, *_one_of(0, (PR_SET_NAME,)))
+    code.append(_REFUSE)
     return b"".join(code)
 
 
 class _Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]  # noqa: RUF012 - ctypes wants a list
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
 
 def install(program: bytes) -> None:

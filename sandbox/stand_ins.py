@@ -99,6 +99,9 @@ def datetime_values(clock: Clock) -> dict[str, object]:
             moment = real_datetime.datetime.fromtimestamp(timestamp, real_datetime.UTC)
             return cls(moment.year, moment.month, moment.day)
 
+        def __repr__(self) -> str:
+            return f"datetime.{super().__repr__()}"
+
     class datetime(real_datetime.datetime, date):  # type: ignore[misc]  # min and max are narrower, as in the original
         __slots__ = ()
 
@@ -122,6 +125,9 @@ def datetime_values(clock: Clock) -> dict[str, object]:
         def timestamp(self) -> float:
             moment = self if self.tzinfo else self.replace(tzinfo=real_datetime.UTC)
             return real_datetime.datetime.timestamp(moment)
+
+        def __repr__(self) -> str:
+            return f"datetime.{super().__repr__()}"
 
     for cls in (date, datetime):
         cls.__module__, cls.__qualname__ = "datetime", cls.__name__

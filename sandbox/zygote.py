@@ -4,19 +4,20 @@ Started by `sandbox.process` with a control socket; one zygote per kind of work 
 never share a process. Single-threaded; it interprets nothing that comes out of a jail.
 
 Control messages are JSON datagrams. To the zygote: `spawn` (with the jail's file descriptors), `kill`,
-`workspace`, `drop_workspace`. From it: `ready`, `exited`, `failed`, `workspace`.
+`workspace`, `drop_workspace`. From it: `ready`, `exited`, `failed` (also sent by a child whose walls could not be put
+up; it then runs nothing), `workspace`. When the host hangs up, its jails and folders go with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -27,8 +28,10 @@ from sandbox import jail, kernel
 from sandbox.jail import JailLimits, Kind, Mode
 
 MAX_MESSAGE = 1 << 16
-SETUP_FAILED = 120
-"""Exit status of a child whose walls could not be put up; it has run nothing."""
+FIRST_OWN_FD = 64
+"""Lowest descriptor of the zygote's own; below it a jail's descriptors find their places."""
+RM = ["/bin/rm", "-rf", "--"]
+"""What code leaves may be huge, and deeper than `shutil.rmtree` can recurse."""
 Job = Callable[[list[int]], None]
 
 
@@ -45,13 +48,13 @@ class Zygote:
         base_mb: int,
     ) -> None:
         self.control = control
+        self.pidfd = fcntl.fcntl(os.pidfd_open(os.getpid()), fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD)
         self.kind, self.mode, self.job = kind, mode, job
         self.folder = folder
         self.many_uids = many_uids
         self.extra = extra
         self.base_mb = base_mb
         self.running: dict[int, int] = {}
-        self.spawned = 0
 
     def send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
         socket.send_fds(self.control, [json.dumps(message).encode()], fds or [])
@@ -108,72 +111,99 @@ class Zygote:
             if pid == 0:
                 return
             number = self.running.pop(pid, None)
-            if number is not None:
-                self.send(
-                    {
-                        "op": "exited",
-                        "id": number,
-                        "status": status,
-                        "cpu_s": usage.ru_utime + usage.ru_stime,
-                        "max_rss_mb": usage.ru_maxrss / 1024,
-                    }
-                )
+            if number is None:
+                continue
+            cpu_s = usage.ru_utime + usage.ru_stime
+            self.send({"op": "exited", "id": number, "status": status, "cpu_s": cpu_s})
+            if os.path.isdir(self.scratch_path(number)):
+                self.remove(self.scratch_path(number))
+
+    def end(self) -> None:
+        """The host has hung up: end every jail, then remove the folder (in mode j it is gone with the mount)."""
+        for pid in self.running:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self.running:
+            os.waitpid(pid, 0)
+        if self.mode == "j0":
+            os.execv(RM[0], [*RM, self.folder])
+
+    def remove(self, path: str) -> None:
+        """Delete a folder in a process of its own, which `reap` will meet."""
+        if os.fork() == 0:
+            try:
+                os.execv(RM[0], [*RM, path])
+            finally:
+                os._exit(1)
 
     def spawn(self, message: dict[str, Any], fds: list[int]) -> None:
-        self.spawned += 1
-        namespaces = jail.PER_RUN_NAMESPACES if self.mode == "j" else 0
-        pid = kernel.clone(namespaces) if namespaces else os.fork()
+        number = message["id"]
+        if self.mode == "j0" and self.kind != "program" and not message["workspace"]:
+            self.make_folder(self.scratch_path(number), self.user(message))
+        pid = kernel.clone(jail.PER_RUN_NAMESPACES) if self.mode == "j" else os.fork()
         if pid:
-            self.running[pid] = message["id"]
+            self.running[pid] = number
             return
         try:
-            self.become_jail(message, fds)
+            try:
+                self.become_jail(message, fds)
+            except BaseException as error:
+                # Over the zygote's own channel, which no jail keeps: nothing that runs in one can say this.
+                self.send({"op": "failed", "id": number, "error": f"{type(error).__name__}: {error}"})
+                os._exit(1)
+            os.close(self.pidfd)
+            self.control.close()
             self.job(fds)
-        except BaseException as error:
-            # Only what happens before the walls are up can be told; afterwards the job reports for itself.
-            with contextlib.suppress(OSError):
-                os.write(2, f"jail: {type(error).__name__}: {error}\n".encode())
-            os._exit(SETUP_FAILED)
         finally:
-            os._exit(0)
+            os._exit(1)
 
     def become_jail(self, message: dict[str, Any], fds: list[int]) -> None:
         """In the child: put up every wall. Raises OSError when one fails."""
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         limits = JailLimits(**message["limits"], base_mb=self.base_mb)
-        uid = None
-        if self.many_uids:
-            # Inside the zygote's user namespace its ids start at 1.
-            uid = self.spawned % jail.UIDS + (1 if self.mode == "j" else jail.FIRST_UID)
-        workspace = message.get("workspace")
-        work = self.workspace_path(workspace) if workspace else self.folder + "/empty"
+        workspace = message["workspace"]
         if self.mode == "j":
-            target = "/jail" + jail.WORK
+            work = jail.WORK
+            target = "/jail" + work
             if workspace:
-                kernel.mount(work, target, None, kernel.MS_BIND)
+                kernel.mount(self.workspace_path(workspace), target, None, kernel.MS_BIND)
             elif self.kind != "program":
                 size = f"size={limits.disk_mb}m,nr_inodes=4096,mode=777"
                 kernel.mount("none", target, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, size)
-            work = jail.WORK
+        elif self.kind == "program":
+            work = self.folder + "/empty"
+        else:
+            work = self.workspace_path(workspace) if workspace else self.scratch_path(message["id"])
         self.keep_only(fds)
         if self.mode == "j":
             kernel.enter_root("/jail")
-        jail.enter(self.mode, self.kind, limits, uid, work, self.extra)
+        jail.enter(self.mode, self.kind, limits, self.user(message), work, self.extra)
+        # From here on the zygote's death kills this process; it must not have died before.
+        orphaned = select.poll()
+        orphaned.register(self.pidfd, select.POLLIN)
+        if orphaned.poll(0):
+            os._exit(1)
+
+    def user(self, message: dict[str, Any]) -> int | None:
+        """The user id of a run, if it can have one of its own. Runs in one workspace share theirs."""
+        if not self.many_uids:
+            return None
+        # Inside the zygote's user namespace its ids start at 1.
+        return (message["workspace"] or message["id"]) % jail.UIDS + (1 if self.mode == "j" else jail.FIRST_UID)
 
     def keep_only(self, fds: list[int]) -> None:
-        """Move the run's descriptors to 3, 4, ... (code: 0-2 are its own streams) and close all others."""
-        if self.kind == "code":
-            source, *streams = (os.dup(fd) for fd in fds)
-            for target, stream in enumerate(streams):
-                os.dup2(stream, target)
-            os.dup2(source, 3)
-            fds[:] = [3]
-        else:
-            os.dup2(os.dup(fds[0]), 3)
-            fds[:] = [3]
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        """Move the run's descriptors to their places (code: its streams to 0-2; 3 for the other) and close the rest.
+
+        The zygote's own two stay open until the walls are up.
+        """
+        others, last = (fds[1:], fds[0]) if self.kind == "code" else ([], fds[0])
+        for target, fd in [*enumerate(others), (3, last)]:
+            os.dup2(fd, target)
+        fds[:] = [3]
+        start = 4
+        for fd in (*sorted((self.control.fileno(), self.pidfd)), os.sysconf("SC_OPEN_MAX")):
+            os.closerange(start, fd)
+            start = fd + 1
         os.set_inheritable(3, True)
 
     def workspace_path(self, number: int) -> str:

@@ -35,10 +35,8 @@ class Opaque(TypeError):
 
 def encode(value: Any, keep: Callable[[Any], int] | None = None) -> Any:
     """Wire form of `value`. `keep` stores a value that has none and returns its number; without it, raises `Opaque`."""
-    if value is None or isinstance(value, bool):
+    if value is None or isinstance(value, bool | str):
         return value
-    if isinstance(value, str):
-        return value if type(value) is str else "".join(str.__iter__(value))
     if isinstance(value, int):
         value = int.__pos__(value)
         return {"int": hex(value)} if value.bit_length() > BIG_INT else value

@@ -90,7 +90,7 @@ def failure_of(solution: str, test: dict) -> str:
     except subprocess.TimeoutExpired:
         return "it ran longer than 10 seconds"
     if run.returncode != 0:
-        return run.stderr.strip()[-500:]
+        return run.stderr.strip()[-500:] or f"it ended with exit status {run.returncode}"
     if "call" not in test and run.stdout.split() != str(test["expected"]).split():
         return "it printed:\n" + run.stdout[:500]
     return ""

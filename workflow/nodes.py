@@ -72,8 +72,8 @@ class WorkflowNode:
 class AgentNode(WorkflowNode):
     """One role of the Executor policy. Loops over tool calls for at most `max_turns` agent turns.
 
-    The message's content is the last reply that carries a result (a delivery, a box or a solution), else the
-    last reply.
+    The message's content is the last reply that carries a result (a delivery, a box or a solution) with what the
+    agent said after it, such as a verdict on its tests; without any result, the last reply.
     """
 
     @contract
@@ -91,7 +91,7 @@ class AgentNode(WorkflowNode):
 
     def steps(self, context: Context) -> Steps:
         messages = self._prompt(context)
-        told = [message["content"] for message in messages]
+        told = self._instructions(context)
         registry = self.tool_registry
         tools = registry.get_tool_schemas() if registry else []
         content, finish_reason = "", "stop"
@@ -99,8 +99,7 @@ class AgentNode(WorkflowNode):
             reply = yield AgentCall(self.name, list(messages), tools, turn)
             finish_reason = reply.finish_reason
             own = strip_echo(reply.text, told)
-            if turn == 0 or _has_result(own) or not _has_result(content):
-                content = own
+            content = own if _has_result(own) or not _has_result(content) else f"{content}\n\n{own}"
             calls = parse_tool_calls(own) if registry and tools else []
             if not calls or turn == self.max_turns - 1:
                 break
@@ -121,11 +120,15 @@ class AgentNode(WorkflowNode):
             else f"### From {message.sender or 'an agent'}\n{message.delivery}"
             for message in context.messages
         ]
-        reader = context.metadata.get("reader")
-        if reader:
-            parts.append(DELIVERY_REQUEST.replace("{reader}", reader))
+        if "reader" in context.metadata:
+            parts.append(_delivery_request(context))
         system = [ChatMessage(role="system", content=self.system_prompt)] if self.system_prompt else []
         return [*system, ChatMessage(role="user", content="\n\n".join(parts))]
+
+    def _instructions(self, context: Context) -> list[str]:
+        """What this agent is told to do, without the question and without what other agents wrote."""
+        told = (message.metadata.get("instructions") for message in context.messages)
+        return [self.system_prompt, _delivery_request(context), *(text for text in told if isinstance(text, str))]
 
     def _serve(self, call: ParsedCall, registry: ToolRegistry) -> Generator[Any, Any, str]:
         arguments = call.arguments or {}
@@ -147,6 +150,10 @@ class AgentNode(WorkflowNode):
             output, failed = result if isinstance(result, str) else str(result), False
         yield ToolResult(self.name, call.name, output, failed)
         return output
+
+
+def _delivery_request(context: Context) -> str:
+    return DELIVERY_REQUEST.replace("{reader}", context.metadata.get("reader", ""))
 
 
 def _has_result(text: str) -> bool:
@@ -204,6 +211,9 @@ def _elect(
     return Message(chosen.content, MessageType.ENSEMBLE_RESULT, metadata, sender=name)
 
 
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class EnsembleNode(WorkflowNode):
     """Members work in parallel on the same context; a vote or a consensus agent makes one result.
 
@@ -218,7 +228,7 @@ class EnsembleNode(WorkflowNode):
         agents: Annotated[list[WorkflowNode], Field(min_length=1)],
         strategy: Literal["majority_vote", "weighted_vote", "consensus"] = "majority_vote",
         consensus_agent: WorkflowNode | None = None,
-        weights: list[float] | dict[str, float] | None = None,
+        weights: list[Weight] | dict[str, Weight] | None = None,
     ) -> None:
         super().__init__(name)
         self.agents = agents
@@ -245,8 +255,8 @@ class EnsembleNode(WorkflowNode):
 
     def steps(self, context: Context) -> Steps:
         judge = self.consensus_agent if self.strategy == "consensus" else None
-        inner = context.extended(reader=judge.name if judge else "")
-        outcomes = yield Parallel([NodeCall(agent, inner) for agent in self.agents])
+        reader = judge.name if judge else ""
+        outcomes = yield Parallel([NodeCall(agent, context.extended(reader=reader)) for agent in self.agents])
         if judge is None:
             return _elect(self.name, self.agents, outcomes, self.weights)
         if all(isinstance(outcome, Exception) for outcome in outcomes):
@@ -291,29 +301,26 @@ class ReflectionNode(WorkflowNode):
         rounds = 0
         while rounds < self.num_iterations:
             rounds += 1
-            request = _filled(self.reflection_prompt, context.question, solution.delivery, "")
+            request = _instruction(self.reflection_prompt, context.question, solution.delivery)
             shown = [*history, solution] if self.include_history else [solution]
-            review = yield NodeCall(critic, context.extended(*shown, _instruction(request), reader=self.agent.name))
+            review = yield NodeCall(critic, context.extended(*shown, request, reader=self.agent.name))
             critique = Message(review.content, MessageType.CRITIQUE, review.metadata, sender=critic.name)
             accepted = verdict(review.content) is True
             if accepted:
                 break
-            request = _filled(self.refinement_prompt, context.question, solution.delivery, critique.delivery)
+            request = _instruction(self.refinement_prompt, context.question, solution.delivery, critique.delivery)
             shown = [*history, solution, critique] if self.include_history else [solution, critique]
             history += [solution, critique]
-            solution = yield NodeCall(self.agent, context.extended(*shown, _instruction(request), reader=critic.name))
+            solution = yield NodeCall(self.agent, context.extended(*shown, request, reader=critic.name))
         metadata = {**solution.metadata, "accepted": accepted, "rounds": rounds}
         return Message(solution.content, solution.message_type, metadata, sender=self.name)
 
 
-def _instruction(text: str) -> Message:
-    return Message(text, MessageType.USER_INPUT, sender="workflow")
-
-
-def _filled(prompt: str, question: str, solution: str, critique: str) -> str:
-    """Fill the three placeholders, and only them: a prompt may hold any other braces."""
+def _instruction(prompt: str, question: str = "", solution: str = "", critique: str = "") -> Message:
+    """A request of the workflow. Fills the three placeholders, and only them: a prompt may hold any other braces."""
     values = {"question": question, "solution": solution, "critique": critique}
-    return re.sub(r"\{(question|solution|critique)\}", lambda match: values[match[1]], prompt)
+    text = re.sub(r"\{(question|solution|critique)\}", lambda match: values[match[1]], prompt)
+    return Message(text, MessageType.USER_INPUT, {"instructions": prompt}, sender="workflow")
 
 
 class DebateNode(WorkflowNode):
@@ -342,8 +349,13 @@ class DebateNode(WorkflowNode):
             request = _instruction(
                 f"Round {number} of the debate. Answer the others' arguments: defend your answer or correct it."
             )
-            turn = context.extended(*said, *([request] if said else []), reader="the other debaters")
-            outcomes = yield Parallel([NodeCall(debater, turn) for debater in self.debaters])
+            shown = [*said, request] if said else []
+            outcomes = yield Parallel(
+                [
+                    NodeCall(debater, context.extended(*shown, reader="the other debaters"))
+                    for debater in self.debaters
+                ]
+            )
             said = _labelled(self.debaters, outcomes)
         if self.judge is None or all(isinstance(outcome, Exception) for outcome in outcomes):
             return _elect(self.name, self.debaters, outcomes, [1.0] * len(self.debaters))

@@ -9,11 +9,16 @@ included, then `#` and how often that path has asked before. No threads, no asyn
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from workflow.requests import Delivery, Leaf, NodeCall, Parallel, Request, Steps, ToolResult
+
+
+MAX_DEPTH = 10_000
+"""Nodes inside one another on one branch; a node that contains itself stops here."""
 
 
 @dataclass(slots=True)
@@ -40,6 +45,9 @@ class _Branch:
 
     on_done: Callable[[Any, Exception | None], None]
     frames: list[_Frame] = field(default_factory=list)
+    parent: _Branch | None = None
+    """The branch that waits for this one and others, if any."""
+    level: int = 0
 
 
 class Scheduler:
@@ -83,11 +91,21 @@ class Scheduler:
         return self._value
 
     def close(self) -> None:
-        """Abandon the run: unwind every suspended node."""
-        branches, self._waiting = list(self._waiting.values()), {}
-        for branch in branches:
+        """Abandon the run: unwind every suspended node, members before the node that waits for them.
+
+        What a node raises or asks for while it is unwound is dropped: the outcome of the run stands.
+        """
+        alive: dict[int, _Branch] = {}
+        for branch in self._waiting.values():
+            above: _Branch | None = branch
+            while above is not None and id(above) not in alive:
+                alive[id(above)] = above
+                above = above.parent
+        self._waiting = {}
+        for branch in sorted(alive.values(), key=lambda branch: branch.level, reverse=True):
             while branch.frames:
-                branch.frames.pop().steps.close()
+                with suppress(Exception):
+                    branch.frames.pop().steps.close()
 
     def _finish(self, value: Any, error: Exception | None) -> None:
         self._value, self._error, self.done = value, error, True
@@ -101,7 +119,7 @@ class Scheduler:
         while branch.frames:
             frame = branch.frames[-1]
             try:
-                request: Request = frame.steps.throw(error) if error else frame.steps.send(value)
+                request: Request = frame.steps.send(value) if error is None else frame.steps.throw(error)
             except StopIteration as stop:
                 branch.frames.pop()
                 value, error = stop.value, None
@@ -111,21 +129,37 @@ class Scheduler:
                 value, error = None, raised
                 continue
             value = error = None
-            if isinstance(request, NodeCall):
-                path = f"{frame.path}/{request.node.name}" if frame.path else request.node.name
-                branch.frames.append(_Frame(request.node.steps(request.context), path))
-            elif isinstance(request, Parallel):
-                if self._fork(branch, frame.path, request):
-                    return
-                value = []
-            elif isinstance(request, Leaf):
-                key = self._issue(frame.path, request)
-                if key:
-                    self._waiting[key] = branch
-                    return
-            else:
-                error = TypeError(f"{frame.path or 'the program'} yielded {type(request).__name__}, not a request")
+            try:
+                if isinstance(request, NodeCall):
+                    self._enter(branch, frame.path, request)
+                elif isinstance(request, Parallel):
+                    if self._fork(branch, frame.path, request):
+                        return
+                    value = []
+                elif isinstance(request, Leaf):
+                    key = self._issue(frame.path, request)
+                    if key:
+                        self._waiting[key] = branch
+                        return
+                else:
+                    raise TypeError(f"{frame.path or 'the program'} yielded {type(request).__name__}, not a request")
+            except Exception as refused:
+                error = refused
         branch.on_done(value, error)
+
+    def _enter(self, branch: _Branch, path: str, call: NodeCall, index: str = "") -> None:
+        """Start a node on a branch. Raises for what is no node."""
+        node = call.node if isinstance(call, NodeCall) else call
+        name = getattr(node, "name", None)
+        if not isinstance(name, str) or not hasattr(node, "steps"):
+            fix = "; call super().__init__(name) in its __init__" if hasattr(node, "steps") else ""
+            raise TypeError(f"{path or 'the program'} ran {type(node).__name__}, which is not a node with a name{fix}")
+        if len(branch.frames) >= MAX_DEPTH:
+            raise RecursionError(f"{name!r} is more than {MAX_DEPTH} nodes deep; does a node contain itself?")
+        steps = node.steps(call.context)
+        if not isinstance(steps, Generator):
+            raise TypeError(f"{type(node).__name__} {name!r}: steps returned {type(steps).__name__}, not a generator")
+        branch.frames.append(_Frame(steps, f"{path}/{name}{index}" if path else f"{name}{index}"))
 
     def _issue(self, path: str, request: Leaf) -> str:
         if isinstance(request, (Delivery, ToolResult)):
@@ -138,7 +172,10 @@ class Scheduler:
         return key
 
     def _fork(self, parent: _Branch, path: str, request: Parallel) -> bool:
-        """Start one branch per call; the parent resumes with all outcomes. False if there are no calls."""
+        """Start one branch per call; the parent resumes with all outcomes. False if there are no calls.
+
+        A call that cannot even start is an outcome like any other failure.
+        """
         outcomes: list[Any] = [None] * len(request.calls)
         left = len(request.calls)
 
@@ -153,7 +190,11 @@ class Scheduler:
             return store
 
         for index, call in enumerate(request.calls):
-            branch = _Branch(done(index))
-            branch.frames.append(_Frame(call.node.steps(call.context), f"{path}/{call.node.name}[{index}]"))
-            self._ready.append((branch, None, None))
-        return left > 0
+            branch = _Branch(done(index), parent=parent, level=parent.level + 1)
+            error: Exception | None = None
+            try:
+                self._enter(branch, path, call, f"[{index}]")
+            except Exception as refused:
+                error = refused
+            self._ready.append((branch, None, error))
+        return bool(request.calls)

@@ -7,77 +7,96 @@ merely repeats from its prompt. Nothing here grades an answer (see `tasks`).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 DELIVERY_EXCERPT = 2000
 """Longest excerpt, in characters, that is handed on when an agent marked nothing as its delivery."""
 
 _BOX_TOKEN = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*)(?:(?P<open>\{)|(?P<plain>[^\s{}\\$]+))?|\\.|\{|\}", re.DOTALL)
-_FINAL = re.compile(r"^[\W_]*(?:the )?final answer\b[*_]*(?: is)?[\s:*_]*(?=\S)", re.IGNORECASE | re.MULTILINE)
+_FINAL = re.compile(r"^(?:_|[^\w\n])*(?:the )?final answer\b[*_]*(?: is)?[\s:*_]*(?=\S)", re.IGNORECASE | re.MULTILINE)
 _FENCED = re.compile(r"\A\s*```[\w+-]*\n(.*?)\n?```\s*\Z", re.DOTALL)
-_WORD = r"(?P<not>\bNOT\s+)?\b(?P<word>INCORRECT|CORRECT)\b"
+_WORD = r"(?P<not>(?i:\bnot|n['’]t)\s+(?:\w+\s+){0,2})?\b(?P<word>INCORRECT|CORRECT)\b"
 _VERDICT_LINE = re.compile(r"verdict\W*(?:is\W*)?" + _WORD, re.IGNORECASE)
 _VERDICT_WORD = re.compile(_WORD)
+_BARE_VERDICT = re.compile(r"[\W_]*verdict\W*(?:is\W*)?(?:not\s+)?(?:in)?correct[\W_]*", re.IGNORECASE)
+_BOTH = re.compile(r"\b(?:correct|incorrect)\W*(?:or|/|\|)\W*(?:verdict\W*)?(?:correct|incorrect)\b", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"(?:[\s.…]|\\l?dots)*")
 _MARKED = re.compile(r"\\boxed|\\fbox|</?(?:delivery|solution|tool_call)>|verdict", re.IGNORECASE)
 
 
 def blocks(tag: str, text: str) -> list[str]:
     """Contents of all complete `<tag>...</tag>` blocks, in order; an opening tag without its end is skipped."""
-    found = []
-    start = None
+    return [text[start:stop] for _, start, stop, _ in _spans(tag, text)]
+
+
+def _spans(tag: str, text: str) -> Iterator[tuple[int, int, int, int]]:
+    """Of each complete block: where its opening tag starts and ends, and where its closing tag does."""
+    opening = None
     for match in re.finditer(rf"<(/?){re.escape(tag)}>", text, re.IGNORECASE):
         if not match[1]:
-            start = match.end()
-        elif start is not None:
-            found.append(text[start : match.start()])
-            start = None
-    return found
+            opening = match
+        elif opening is not None:
+            yield opening.start(), opening.end(), match.start(), match.end()
+            opening = None
 
 
 def last_boxed(text: str) -> str | None:
     r"""Content of the last `\boxed{...}` (or `\fbox{...}`) with balanced braces, or None.
 
-    `\boxed 5` counts as `5`; of nested boxes the outer one counts; a box that is never closed does not.
+    `\boxed 5` counts as `5`; of nested boxes the outer one counts. A box that is never closed does not count, nor
+    does one that holds nothing but dots, as in "put your answer in \boxed{}".
     """
-    found = None
+    found: tuple[int, int] | None = None
     opened: list[int | None] = []  # one entry per open brace: where the box's content starts, None for others
     for token in _BOX_TOKEN.finditer(text):
         if token["open"]:
             opened.append(token.end())
         elif token["plain"]:
-            found = token["plain"].rstrip(".,;")
+            plain = token["plain"].rstrip(".,;")
+            if len(plain) == 1 or any(character.isdigit() for character in plain):  # no word of a sentence
+                found = token.start("plain"), token.start("plain") + len(plain)
         elif token.group() == "{":
             opened.append(None)
         elif token.group() == "}" and opened:
             start = opened.pop()
-            if start is not None:
-                found = text[start : token.start()].strip()
-    return found
+            if start is not None and not _PLACEHOLDER.fullmatch(text, start, token.start()):
+                found = start, token.start()
+    return text[found[0] : found[1]].strip() if found else None
 
 
 def solution_block(text: str) -> str | None:
-    """Content of the last complete `<solution>` block, without a surrounding code fence, or None."""
-    found = blocks("solution", text)
-    if not found:
+    """Content of the last complete `<solution>` block, without a surrounding code fence, or None.
+
+    A block that holds nothing but dots, as in "inside <solution>...</solution>", is none.
+    """
+    block = _last_filled("solution", text)
+    if block is None:
         return None
-    fenced = _FENCED.match(found[-1])
-    return fenced.group(1) if fenced else found[-1].strip("\n")
+    fenced = _FENCED.match(block)
+    return fenced.group(1) if fenced else block.strip("\n")
+
+
+def _last_filled(tag: str, text: str) -> str | None:
+    return next((block for block in reversed(blocks(tag, text)) if not _PLACEHOLDER.fullmatch(block)), None)
 
 
 def delivery(text: str) -> tuple[str, Literal["delivery", "final_answer", "solution", "excerpt"]]:
     """What an agent hands on, and how it was found.
 
     The last `<delivery>` block; else the text after the last final-answer marker; else the `<solution>` block;
-    else an excerpt of at most `DELIVERY_EXCERPT` characters, taken from the end, where conclusions stand.
+    else an excerpt of at most `DELIVERY_EXCERPT` characters, taken from the end, where conclusions stand. Text after
+    a marker is cut to that length too, unless there is a solution block, which is handed on whole.
     """
-    marked = blocks("delivery", text)
-    if marked and marked[-1].strip():
-        return marked[-1].strip(), "delivery"
+    marked = _last_filled("delivery", text)
+    if marked is not None:
+        return marked.strip(), "delivery"
+    block = solution_block(text)
     markers = list(_FINAL.finditer(text))
     if markers:
-        return text[markers[-1].end() :].strip()[:DELIVERY_EXCERPT], "final_answer"
-    block = solution_block(text)
+        stated = text[markers[-1].end() :].strip()
+        if len(stated) <= DELIVERY_EXCERPT or not block:
+            return stated[:DELIVERY_EXCERPT], "final_answer"
     if block:
         return f"<solution>\n{block}\n</solution>", "solution"
     text = text.strip()
@@ -86,45 +105,59 @@ def delivery(text: str) -> tuple[str, Literal["delivery", "final_answer", "solut
     return text, "excerpt"
 
 
-def strip_echo(reply: str, prompt: Sequence[str]) -> str:
-    r"""`reply` without the marked lines that it repeats word for word from its prompt.
+def strip_echo(reply: str, instructions: Sequence[str]) -> str:
+    r"""`reply` without the marked lines and blocks that it repeats word for word from its instructions.
 
     A line is dropped when it carries a mark (a box, a delivery or solution tag, a tool call, a verdict), has
-    words beside it, and stands in the prompt too: `Example: The answer is \boxed{42}` echoed is nobody's answer.
-    A bare `\boxed{42}` is kept, since an agent may well answer what the prompt mentions.
+    words beside it, and stands in the instructions too: `Example: The answer is \boxed{42}` echoed is nobody's
+    answer. So is a whole delivery or solution block. A bare `\boxed{42}`, a bare `Verdict: CORRECT` and a tool call
+    are kept, since an agent may well say just what the instructions mention. What other agents wrote is no
+    instruction: whoever agrees with them repeats them.
     """
     if not _MARKED.search(reply):
         return reply
-    told = {line.strip() for text in prompt for line in text.splitlines() if _MARKED.search(line)}
-    if not told:
-        return reply
-    kept = [line for line in reply.splitlines() if line.strip() not in told or _is_bare(line)]
+    told = [text for text in instructions if _MARKED.search(text)]
+    for tag in ("delivery", "solution"):
+        examples = {block.strip() for text in told for block in blocks(tag, text)}
+        reply = _without_blocks(reply, tag, examples)
+    lines = {line.strip() for text in told for line in text.splitlines() if _MARKED.search(line)}
+    kept = [line for line in reply.splitlines() if line.strip() not in lines or _is_bare(line)]
     return "\n".join(kept) if len(kept) < len(reply.splitlines()) else reply
 
 
+def _without_blocks(text: str, tag: str, contents: set[str]) -> str:
+    kept, end = [], 0
+    for before, start, stop, after in _spans(tag, text):
+        if text[start:stop].strip() in contents:
+            kept.append(text[end:before])
+            end = after
+    return "".join(kept) + text[end:]
+
+
 def _is_bare(line: str) -> bool:
-    rest = re.sub(r"</?(?:delivery|solution)>", "", line.strip(), flags=re.IGNORECASE)
-    return not rest or rest.startswith(("\\boxed", "\\fbox", "$\\boxed", "$$\\boxed"))
+    rest = re.sub(r"</?(?:delivery|solution|tool_call)>", "", line.strip(), flags=re.IGNORECASE)
+    return (
+        not rest
+        or rest.startswith(("\\boxed", "\\fbox", "$\\boxed", "$$\\boxed"))
+        or (rest.startswith("{") and rest.endswith("}"))
+        or _BARE_VERDICT.fullmatch(rest) is not None
+    )
 
 
 def verdict(text: str) -> bool | None:
     """True for an explicit CORRECT, False for INCORRECT or NOT CORRECT, None where there is no verdict.
 
     A line with the word "verdict" decides before any other; among several, the last one. Without such a line
-    only the words in capitals count, so that "partially correct" is no verdict. A line that offers both
-    ("CORRECT or INCORRECT") decides nothing.
+    only the words in capitals count, so that "partially correct" is no verdict. Offering both ("CORRECT or
+    INCORRECT") decides nothing.
     """
-    lines = [line for line in text.splitlines() if not _offers_both(line)]
+    lines = [_BOTH.sub(" ", line) for line in text.splitlines()]
     for pattern in (_VERDICT_LINE, _VERDICT_WORD):
         matches = [match for line in lines for match in pattern.finditer(line)]
         if matches:
             last = matches[-1]
             return last["word"].upper() == "CORRECT" and not last["not"]
     return None
-
-
-def _offers_both(line: str) -> bool:
-    return re.search(r"\bcorrect\s*(?:or|/|\|)\s*incorrect\b", line, re.IGNORECASE) is not None
 
 
 def vote_key(answer: str) -> str:
@@ -152,4 +185,5 @@ def winning_vote(answers: Sequence[str | None], weights: Sequence[float]) -> int
         first.setdefault(key, index)
     if not totals:
         return None
-    return first[max(totals, key=lambda key: (totals[key], -first[key]))]
+    # Rounded, so that weights 0.1 + 0.2 tie with 0.3.
+    return first[max(totals, key=lambda key: (round(totals[key], 9), -first[key]))]

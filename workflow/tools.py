@@ -7,7 +7,6 @@ never exceptions. Nothing here executes code in a sandbox; a tool is a plain Pyt
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from workflow.checks import contract, nearest
 from workflow.text import blocks
-
-_FENCE = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
-
 
 class Tool(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -112,8 +108,8 @@ def parse_tool_calls(text: str) -> list[ParsedCall]:
 
 def _parse_call(body: str) -> ParsedCall:
     body = body.strip()
-    fenced = _FENCE.match(body)
-    body = fenced.group(1) if fenced else body
+    if body.startswith("```") and body.endswith("```"):
+        body = body.strip("`").removeprefix("json")
     shape = '{"name": ..., "arguments": {...}}'
     try:
         # Literal newlines inside strings are what models write for code: accept them.

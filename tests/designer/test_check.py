@@ -509,6 +509,10 @@ def test_all_stages_report_at_once() -> None:
     assert codes == {"unknown-import", "missing-argument", "undefined-name"}
 
 
+def test_the_number_of_findings_is_bounded() -> None:
+    assert len(check_source(HEAD + "AgentNode('A')\n" * 3000)) == 100
+
+
 def test_what_is_no_program_is_told_so() -> None:
     source = "def solve():\n    print(int(input()) + 1)\n\nsolve()\n"
     assert "no-workflow" in [finding.code for finding in errors(source)]
@@ -579,6 +583,8 @@ def test_limits_and_failures_of_the_jail_become_findings() -> None:
     assert (slow.ok, slow.findings[0].code, "wall_s" in slow.findings[0].message) == (False, "too-complex", True)
     died = checked(FakeSandbox(good, ProgramFailed("Died", "signal 11")))
     assert (died.ok, "signal 11" in died.findings[0].message) == (False, True)
+    with pytest.raises(ProgramFailed, match="KeyError"):  # a defect of the check, not of the program
+        checked(FakeSandbox(good, ProgramFailed("KeyError", "x")))
     endless = checked(FakeSandbox(LimitExceeded("cpu_s", 10, 10)))
     assert (endless.ok, endless.findings[0].code) == (False, "build-failed")
 

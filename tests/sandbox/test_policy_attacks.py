@@ -11,14 +11,14 @@ import functools
 import json
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from policy_helper import Outcome, contract_modules, no_code, run, run_plain
 
 import sandbox.policy
 import workflow
-from policy_helper import Outcome, contract_modules, no_code, run, run_plain
 from sandbox.access import read_attribute
 from sandbox.classes import Facade, ProgramMeta
 from sandbox.guards import program_globals
@@ -33,10 +33,9 @@ _NEVER_TYPES = (
     types.MemberDescriptorType,
     types.GetSetDescriptorType,
 )
-_NEVER = [
-    getattr(builtins, name)
-    for name in "open eval exec compile __import__ getattr setattr delattr globals locals vars dir input breakpoint".split()
-] + [type, ProgramMeta, memoryview, str.format, str.format_map, object.__getattribute__, type.__call__]
+_NEVER_BUILTINS = "open eval exec compile __import__ getattr setattr delattr globals locals vars dir input breakpoint"
+_NEVER = [getattr(builtins, name) for name in _NEVER_BUILTINS.split()]
+_NEVER += [type, ProgramMeta, memoryview, str.format, str.format_map, object.__getattribute__, type.__call__]
 
 
 def forbidden(value: Any) -> bool:
@@ -168,7 +167,10 @@ READS = {
     "wrapped function": "import functools\n@functools.lru_cache\ndef f(): pass\nkeep(f.__wrapped__.__globals__)",
     "method of a class": "class A:\n    def f(self): pass\nkeep(A().f.__func__.__globals__)",
     "full-width letters": "keep(keep.__ｇｌｏｂａｌｓ__)",
-    "full-width letters in text": "import unicodedata\nkeep(getattr(keep, unicodedata.normalize('NFKC', '__ｇｌｏｂａｌｓ__')))",
+    "full-width letters in text": """
+        import unicodedata
+        keep(getattr(keep, unicodedata.normalize('NFKC', '__ｇｌｏｂａｌｓ__')))
+        """,
     "attrgetter": "import operator\nkeep(operator.attrgetter('__globals__')(keep))",
     "methodcaller": "import operator\nkeep(operator.methodcaller('__getattribute__', '__globals__')(keep))",
     "update_wrapper": """
@@ -206,6 +208,24 @@ READS = {
         """,
     "vars": "keep(vars(type(keep)))",
     "dir of a module": "import json\nkeep(vars(json))",
+    "type by a method that takes its argument for its own kind": """
+        import collections
+        keep(collections.Counter.copy(int))
+        """,
+    "the same method by super": """
+        import collections
+        class C(collections.Counter):
+            def copy(self): pass
+            @classmethod
+            def f(cls): return super().copy
+        keep(C.f()(int))
+        """,
+    "the same method under another name": """
+        import collections
+        class C:
+            g = collections.Counter.copy
+        keep(C.g(int))
+        """,
     "typing.Type": "import typing\nkeep(typing.Type.mro(int))",
     "enum members": "import enum\nclass E(enum.Enum): A = 1\nkeep(E.__class__)",
 }
@@ -230,10 +250,10 @@ MODULES = (
     "functools.namedtuple enum.sys fractions.sys sys.modules decimal.DefaultContext textwrap.re heapq.sys "
     "random.SystemRandom functools.update_wrapper operator.attrgetter dataclasses.make_dataclass string.Formatter "
     "typing.get_type_hints typing.ForwardRef sys._getframe sys.settrace abc.ABCMeta enum.EnumType copy.dispatch_table"
-).split()
+)
 
 
-@pytest.mark.parametrize("path", MODULES)
+@pytest.mark.parametrize("path", MODULES.split())
 def test_modules_and_their_insides_cannot_be_had(path: str) -> None:
     """By import, from-import, attribute, getattr. The refusal says what there is instead."""
     module, _, name = path.partition(".")
@@ -298,6 +318,9 @@ WRITES = [
     "from workflow import ToolRegistry\nt = ToolRegistry()\nt.register('n', print)\ntype(t.get_tool('n')).parse_raw",
     "from workflow import AgentNode, Workflow\nAgentNode.__init__(Workflow(), 'n', 'p')",
     "import decimal; decimal.DefaultContext.prec = 3",
+    "from workflow import Message; Message.delivery.fget",
+    "from workflow import AgentNode, Context; next(AgentNode.steps(3, Context()))",
+    "class A: pass\nsuper(A).x",
     "import copy; copy.deepcopy([], {})",
 ]
 
@@ -311,7 +334,7 @@ def shared_state() -> Iterator[None]:
     before = [dict(vars(item)) for item in watched]
     yield
     assert [dict(vars(item)) for item in watched] == before
-    assert not isinstance(3, collections.abc.Sequence)
+    assert not isinstance(3, Sequence)
 
 
 @pytest.mark.parametrize("source", WRITES)
@@ -405,8 +428,8 @@ def test_special_methods_outside_the_list_are_refused() -> None:
         "new del getattr getattribute setattr delattr init_subclass class_getitem set_name get set prepare reduce "
         "reduce_ex getstate setstate copy deepcopy index slots instancecheck subclasscheck mro_entries await aiter dir "
         "getnewargs sizeof class dict annotations match_args fspath buffer"
-    ).split()
-    for name in names:
+    )
+    for name in names.split():
         for source in (
             f"class A:\n    def __{name}__(self, *a): pass\n",
             f"class A:\n    __{name}__ = print\n",
@@ -443,9 +466,7 @@ def _explore(start: dict[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _given() -> dict[str, Any]:
-    names = program_globals(
-        question="q", write=lambda text: None, run_code=no_code, seed=0, modules=contract_modules()
-    )
+    names = program_globals(question="q", write=lambda text: None, run_code=no_code, seed=0, modules=contract_modules())
     registry = workflow.ToolRegistry()
     registry.register("tool", print)
     agent = workflow.AgentNode("a", "prompt", tool_registry=registry)
@@ -483,6 +504,33 @@ def test_nothing_forbidden_is_reachable_by_attributes() -> None:
     reached = dict(_explore(_given(), depth=3))
     assert len(reached) > 1000
     assert [path for path, value in reached.items() if forbidden(value) and path != "traceback"] == []
+
+
+def test_nothing_forbidden_comes_out_of_simple_calls() -> None:
+    """Everything reachable is called with small arguments, since a method may take them for what they are not."""
+    given = _given()
+    choices: list[tuple[Any, ...]] = [(), (1,), ("a",), ([1, 2],), ({"a": 1},), (int,), (type(None),), (Exception,)]
+    choices += [
+        (lambda *args, **kwargs: 1,),
+        (int, "mro"),
+        ("{0.__class__}", int),
+        (given["error"],),
+        (given["agent"],),
+    ]
+    calls = 0
+    for path, function in _explore(given, depth=2):
+        if not callable(function) or path == "traceback":
+            continue
+        for arguments in choices:
+            try:
+                result = function(*arguments)
+            except (Exception, SystemExit):
+                continue
+            calls += 1
+            assert not forbidden(result), (path, arguments, result)
+            for place, value in _explore({"result": result}, depth=1):
+                assert not forbidden(value), (path, arguments, place, value)
+    assert calls > 1000
 
 
 def test_facades_share_no_mutable_containers() -> None:

@@ -17,7 +17,7 @@ SQUARE = AssertTests(
     tests=["assert candidate(3) == 9", "assert candidate(-4) == square(4)", "assert candidate(0) == 0"],
     prompt='import math\n\ndef square(x: int) -> int:\n    """The square."""\n',
 )
-QUICK = CodeLimits(wall_s=2, cpu_s=1, memory_mb=256, output_bytes=1 << 20)
+QUICK = CodeLimits(wall_s=1.5, cpu_s=5, memory_mb=256, output_bytes=1 << 20)
 
 
 def grade(in_jail: InJail, solution: str, tests: CodeTests, **options: Any) -> CodeGrade:
@@ -57,7 +57,7 @@ def test_script_that_fails_in_each_way(in_jail: InJail) -> None:
         "def add(a, b):\n    return a + b",
         "class Solution:\n    def add(self, a: List[int], b: List[int]):\n        return a + b",
         "from __future__ import annotations\nimport operator\nadd = operator.add",
-        "def add(a, b):\n    print('seen', a)\n    return a + b\nif __name__ == '__main__':\n    add(*input().split())",
+        "def add(a, b):\n    print('seen', flush=True)\n    return a + b\nif __name__ == '__main__':\n    add(input())",
         "def add(a, b):\n    return tuple(a) + tuple(b) if isinstance(a, list) else a + b",
     ],
 )
@@ -101,14 +101,19 @@ def test_function_that_fails(in_jail: InJail, solution: str, outcome: str | None
         "def square(x):\n    return x * x",
         "    return int(math.pow(x, 2))",  # continues the prompt
         "def square(x):\n    return math.prod([x, x])",  # uses what the prompt imports
-        'from __future__ import annotations\ndef square(x):\n    print(\'{"test": "pass"}\')\n    return x ** 2',
+        "from __future__ import annotations\ndef square(x):\n    print('{}', flush=True)\n    return x ** 2",
         "square = lambda x: x * x",
+        "def square(x):\n    try: input()\n    except EOFError: return x * x",
     ],
 )
 def test_asserts(in_jail: InJail, solution: str) -> None:
     graded = grade(in_jail, solution, SQUARE)
     assert graded.correct, graded
     assert graded.total == 3
+
+
+def test_no_tests_prove_nothing() -> None:
+    assert not CodeGrade(tests=()).correct
 
 
 def test_wrong_answers_and_exceptions_are_told_apart(in_jail: InJail) -> None:

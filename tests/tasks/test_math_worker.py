@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from tasks.math_worker import compare, compare_values, verify_batch
 
@@ -62,7 +63,10 @@ def test_integers_are_equal_only_to_themselves(gold: int, answer: int) -> None:
 
 
 def test_a_batch_keeps_its_order() -> None:
-    pairs = [{"gold": "1", "answer": "1", "percent": False}, {"gold": "1", "answer": "2", "percent": False}]
+    pairs: list[JsonValue] = [
+        {"gold": "1", "answer": "1", "percent": False},
+        {"gold": "1", "answer": "2", "percent": False},
+    ]
     assert verify_batch(pairs) == [["correct", ""], ["wrong", ""]]
     with pytest.raises(TypeError, match="list of pairs"):
         verify_batch("1")

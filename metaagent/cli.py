@@ -1,0 +1,362 @@
+"""The command line: arguments in, other rooms' work, results out. See `metaagent --help`.
+
+Every command imports what it needs when it runs; what it prints is decided in the modules beside this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal, TextIO, TypeVar
+
+import typer
+from pydantic import BaseModel, ValidationError
+
+from metaagent.console import (
+    EXIT_CODES,
+    ExitCode,
+    Stop,
+    code,
+    command,
+    note,
+    print_json,
+    raw,
+    stderr,
+    stdout,
+    usage_error,
+)
+
+LONGEST_INPUT = 1 << 20
+"""Characters that are read of a problem or a program; the check refuses programs far below that."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+app = typer.Typer(
+    name="metaagent",
+    help="Turn a problem into a multi-agent program, check it, run it safely.\n\n" + EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ProgramFile = Annotated[
+    Path, typer.Argument(metavar="PROGRAM.py", help="The program.", exists=True, dir_okay=False, readable=True)
+]
+ProblemText = Annotated[
+    str | None, typer.Argument(metavar="PROBLEM", help="The problem's text; - reads it from stdin.", show_default=False)
+]
+ProblemFile = Annotated[
+    Path | None,
+    typer.Option("--file", "-f", help="Read the problem from a file.", exists=True, dir_okay=False, readable=True),
+]
+EngineSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        "-e",
+        metavar="SPEC",
+        envvar="METAAGENT_ENGINE",
+        help="Where replies come from: openai:MODEL[@URL], transformers:PATH or replay:FILE.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Seed = Annotated[int, typer.Option(help="Seed of all randomness.", min=0)]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"metaagent {importlib.metadata.version('metaagent')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
+@app.command(epilog=EXIT_CODES)
+@command
+def design(
+    problem: ProblemText = None,
+    file: ProblemFile = None,
+    engine: EngineSpec = None,
+    samples: Annotated[int, typer.Option("--samples", "-m", help="Designs to draw from the engine.", min=1)] = 1,
+    style: Annotated[
+        Literal["full", "short"], typer.Option(help="Prompt: with templates, or as in training.")
+    ] = "full",
+    save: Annotated[Path | None, typer.Option("--save", "-o", help="Write the program here.", dir_okay=False)] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run the program on the problem; needs an engine.")] = False,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Write a multi-agent program for a problem, and show why, its code and its graph.
+
+    Without an engine the template bank writes it, with no model at all.
+    """
+    from metaagent import designing
+
+    text = _read_problem(problem, file)
+    if run and not engine:
+        usage_error("--run needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
+    report = asyncio.run(designing.design(text, engine, samples=samples, style=style, run=run, seed=seed))
+    if save is not None and report.design is not None:
+        _write(save, report.design.program or "")
+        report.saved = str(save)
+    if as_json:
+        print_json(report)
+    else:
+        designing.print_report(stdout(), report)
+    return report.exit_code
+
+
+@app.command(epilog=EXIT_CODES)
+@command
+def run(
+    program: ProgramFile,
+    problem: ProblemText = None,
+    file: ProblemFile = None,
+    engine: EngineSpec = None,
+    gold: Annotated[str | None, typer.Option(help="Known answer (mathematics) to grade with.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the trace here, line by line while it runs.", dir_okay=False)
+    ] = None,
+    transcript: Annotated[bool, typer.Option("--transcript", "-t", help="Print the transcript, too.")] = False,
+    seed: Seed = 0,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.", min=0)] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest reply, in tokens.", min=1)] = None,
+    wall_s: Annotated[float | None, typer.Option(help="Limit: seconds in all.")] = None,
+    cpu_s: Annotated[int | None, typer.Option(help="Limit: CPU seconds of the program.")] = None,
+    memory_mb: Annotated[int | None, typer.Option(help="Limit: memory of the program, MiB.")] = None,
+    output_bytes: Annotated[int | None, typer.Option(help="Limit: bytes that it prints.")] = None,
+    agent_calls: Annotated[int | None, typer.Option(help="Limit: agent calls.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Limit: tokens of all agent calls.")] = None,
+    tool_calls: Annotated[int | None, typer.Option(help="Limit: tool calls and code runs.")] = None,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Check a program, run it on a problem in the jail, and show its answer and where it came from."""
+    from metaagent import running
+    from metaagent.transcript import print_transcript
+    from workflow.completion import Sampling
+    from workflow.limits import Limits
+
+    text = _read_problem(problem, file)
+    if not engine:
+        usage_error("running needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
+    limits = _chosen(
+        Limits,
+        wall_s=wall_s,
+        cpu_s=cpu_s,
+        memory_mb=memory_mb,
+        output_bytes=output_bytes,
+        agent_calls=agent_calls,
+        tokens=tokens,
+        tool_calls=tool_calls,
+    )
+    sampling = _chosen(Sampling, temperature=temperature, max_tokens=max_tokens)
+    settings = running.RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold)
+    source = _read_text(program)
+    report, record = asyncio.run(running.run_file(source, text, str(program), engine, settings, trace))
+    if as_json:
+        print_json(report)
+        return report.exit_code
+    if transcript and record is not None:
+        print_transcript(stdout(), record)
+    running.print_run(stdout(), report)
+    return report.exit_code
+
+
+@app.command(epilog=EXIT_CODES)
+@command
+def check(
+    programs: Annotated[
+        list[Path],
+        typer.Argument(metavar="PROGRAM.py...", help="The programs.", exists=True, dir_okay=False, readable=True),
+    ],
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Check programs without running them: one finding per line, with its fix."""
+    from metaagent import running
+
+    sources = {str(path): _read_text(path) for path in programs}
+    reports = asyncio.run(running.check_all(sources))
+    if as_json:
+        print_json({"ok": all(report.ok for report in reports.values()), "programs": reports})
+    else:
+        for name, report in reports.items():
+            running.print_findings(stdout(), name, report.findings)
+        bad = sum(not report.ok for report in reports.values())
+        counted = "1 program" if len(reports) == 1 else f"{len(reports)} programs"
+        stderr().print(f"{counted} checked: " + (f"{bad} may not run" if bad else "all may run"))
+    return ExitCode.OK if all(report.ok for report in reports.values()) else ExitCode.BAD
+
+
+@app.command(epilog=EXIT_CODES)
+@command
+def show(
+    program: ProgramFile,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print Mermaid text instead of a tree.")] = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Show the graph of a program's workflow: built in a jail, no agent is asked."""
+    from metaagent import render, running
+
+    described = asyncio.run(running.describe(_read_text(program)))
+    if as_json:
+        print_json(described)
+    elif described.graph is None:
+        running.print_findings(stdout(), str(program), described.findings)
+    elif mermaid:
+        raw(stdout(), render.mermaid(described.graph))
+    else:
+        stdout().print(render.tree(described.graph, described.unreachable))
+    return ExitCode.BAD if described.graph is None else ExitCode.OK
+
+
+@app.command(epilog=EXIT_CODES)
+@command
+def templates(
+    name: Annotated[str | None, typer.Argument(help="Print this template's source.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """List the template bank, or print one template."""
+    from metaagent.bank import print_templates
+    from templates import get_template, load_templates
+
+    if name is None:
+        bank = load_templates()
+        if as_json:
+            print_json({"templates": bank})
+        else:
+            print_templates(stdout(), bank)
+        return ExitCode.OK
+    try:
+        template = get_template(name)
+    except ValueError as error:
+        usage_error(str(error))
+    if as_json:
+        print_json(template)
+    else:
+        code(stdout(), template.source)
+    return ExitCode.OK
+
+
+@app.command(epilog=EXIT_CODES)
+@command
+def doctor(as_json: AsJson = False) -> ExitCode:
+    """Look for what works here and what does not: Python, extras, jail, engines, Docker, GPU. Tries the jail."""
+    from metaagent import doctor as examination
+
+    diagnosis = asyncio.run(examination.diagnose())
+    if as_json:
+        print_json(diagnosis)
+    else:
+        examination.print_diagnosis(stdout(), diagnosis)
+    return examination.exit_code(diagnosis)
+
+
+@app.command(epilog=EXIT_CODES)
+@command
+def trace(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A trace.", exists=True, dir_okay=False, readable=True)],
+    full: Annotated[bool, typer.Option("--full", help="Show prompts and replies in full.")] = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Print the transcript of one run from its trace."""
+    from metaagent import transcript
+
+    read = transcript.read_trace(file)
+    if as_json:
+        print_json(transcript.trace_document(read))
+        return ExitCode.OK
+    transcript.print_transcript(stdout(), read.trace, full=full)
+    if read.torn:
+        note("the last line was cut short and is left out")
+    if read.trace.ended is None:
+        note("the trace has no end: the run was killed, or is still going on")
+    return ExitCode.OK
+
+
+@app.command(epilog=EXIT_CODES)
+@command
+def demo(
+    program: Annotated[
+        Path | None,
+        typer.Option(
+            help="Run this program instead; its one agent must be named MathSolver.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
+) -> ExitCode:
+    """Show the main job on a real problem, without a model: design, graph, run, trace, grade."""
+    from metaagent import demo as demonstration
+
+    source = None if program is None else (str(program), _read_text(program))
+    return asyncio.run(demonstration.show(stdout(), source))
+
+
+def _read_problem(problem: str | None, file: Path | None) -> str:
+    if (problem is None) == (file is None):
+        usage_error("give the problem as text, as - for stdin, or with --file; one of them")
+    if file is not None:
+        text = _read_text(file)
+    elif problem == "-":
+        try:
+            text = _bounded(sys.stdin, "stdin")
+        except UnicodeDecodeError:
+            usage_error("stdin is not UTF-8 text")
+    else:
+        text = problem or ""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        usage_error("the problem is not UTF-8 text")
+    if not text.strip():
+        usage_error("the problem is empty")
+    return text.strip("\n")
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            return _bounded(file, str(path))
+    except OSError as error:
+        usage_error(f"cannot read {path}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        usage_error(f"{path} is not UTF-8 text (byte {error.start})")
+
+
+def _bounded(file: TextIO, name: str) -> str:
+    text = file.read(LONGEST_INPUT + 1)
+    if len(text) > LONGEST_INPUT:
+        usage_error(f"{name} is longer than {LONGEST_INPUT:,} characters")
+    return text
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        usage_error(f"cannot write {path}: {error.strerror}")
+
+
+def _chosen(model: type[Model], **values: Any) -> Model:
+    """A model with its defaults, and the values that were given."""
+    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        return model(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = "--" + str(first["loc"][0]).replace("_", "-")
+        raise Stop(f"{option} {first['input']}: {first['msg']}") from None
+
+
+if __name__ == "__main__":
+    app()

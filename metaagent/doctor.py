@@ -1,0 +1,321 @@
+"""`metaagent doctor`: what works on this machine, what does not, and how to mend it.
+
+It looks, and it tries: forbidden actions in a real jail, and a small program from start to answer. It imports no
+optional package, installs nothing and changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.text import Text
+
+from engine import parse_engine
+from engine.replay import ReplayEngine, ReplayEntry
+from metaagent.console import ExitCode, fields, heading
+from sandbox import ProcessSandbox
+from workflow.failures import EngineFailed, SandboxUnavailable
+from workflow.limits import CodeLimits, Limits
+
+State = Literal["ok", "gap", "broken"]
+PROBE_SECONDS = 10.0
+COMMAND_SECONDS = 5.0
+SECRET_VARIABLE = "METAAGENT_DOCTOR_SECRET"
+
+EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "local": ("run models in this process", ("torch", "transformers", "safetensors")),
+    "vllm": ("run models on vLLM", ("vllm",)),
+    "train": ("train the Designer and the Executor", ("torch", "deepspeed", "ray")),
+    "docker": ("use Docker containers as jails", ("docker",)),
+}
+"""Name of an extra -> what it is for, and the modules that it brings."""
+
+NAMESPACES_FIX = (
+    "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu also "
+    "kernel.apparmor_restrict_unprivileged_userns=0; in Docker a seccomp profile that allows them)"
+)
+TINY_PROGRAM = """\
+from workflow import AgentNode, Workflow
+workflow = Workflow(name="tiny").add_node(AgentNode(name="Tiny", system_prompt="Answer.", max_turns=1))
+"""
+
+
+class Item(BaseModel):
+    """One thing looked at. `broken` stands in the way of the main job, a `gap` only of something optional."""
+
+    area: str
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+class Diagnosis(BaseModel):
+    ok: bool
+    """Whether the main job works: design, check and run a program."""
+    items: list[Item]
+
+
+async def diagnose() -> Diagnosis:
+    items = [_python(), *_packages(), *_extras(), *await _jail(), *_engines(), *_docker(), _gpu()]
+    return Diagnosis(ok=all(item.state != "broken" for item in items), items=items)
+
+
+def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+    marks = {"ok": ("ok", "green"), "gap": ("gap", "yellow"), "broken": ("BROKEN", "bold red")}
+    area = ""
+    for item in diagnosis.items:
+        if item.area != area:
+            area = item.area
+            heading(console, area)
+        mark, style = marks[item.state]
+        text = Text.assemble((f"{mark:<7}", style), item.detail)
+        if item.fix:
+            text.append(f"\nfix: {item.fix}", style="dim")
+        fields(console, [(f"  {item.name:<12}", text)])
+    console.print()
+    if diagnosis.ok:
+        console.print(Text("The main job works: design, check and run a program.", style="green"))
+    else:
+        console.print(Text("The main job does not work; see what is BROKEN above.", style="bold red"))
+
+
+def exit_code(diagnosis: Diagnosis) -> ExitCode:
+    return ExitCode.OK if diagnosis.ok else ExitCode.BAD
+
+
+def _python() -> Item:
+    version = ".".join(map(str, sys.version_info[:3]))
+    detail = f"{version} at {sys.executable}"
+    if (3, 11) <= sys.version_info[:2] <= (3, 13):
+        return Item(area="Python", name="version", state="ok", detail=detail)
+    fix = "make an environment with Python 3.11, 3.12 or 3.13"
+    return Item(area="Python", name="version", state="broken", detail=detail, fix=fix)
+
+
+def _packages() -> list[Item]:
+    needed = ("RestrictedPython", "greenlet", "pydantic", "math_verify", "openai", "rich", "typer")
+    missing = [name for name in needed if not _is_there(name)]
+    if missing:
+        detail = f"not installed: {', '.join(missing)}"
+        return [Item(area="Python", name="packages", state="broken", detail=detail, fix="pip install metaagent")]
+    return [Item(area="Python", name="packages", state="ok", detail=", ".join(map(_with_version, needed)))]
+
+
+def _extras() -> list[Item]:
+    try:
+        declared = importlib.metadata.metadata("metaagent").get_all("Provides-Extra") or []
+    except importlib.metadata.PackageNotFoundError:
+        declared = []
+    items = []
+    for name, (purpose, modules) in EXTRAS.items():
+        missing = [module for module in modules if not _is_there(module)]
+        if missing:
+            install = f'"metaagent[{name}]"' if name in declared else " ".join(missing)
+            detail = f"not installed: {', '.join(missing)} (to {purpose})"
+            fix = f"pip install {install}"
+            items.append(Item(area="Extras", name=name, state="gap", detail=detail, fix=fix))
+        else:
+            detail = ", ".join(map(_with_version, modules))
+            items.append(Item(area="Extras", name=name, state="ok", detail=detail))
+    return items
+
+
+def _is_there(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _with_version(module: str) -> str:
+    try:
+        return f"{module} {importlib.metadata.version(module.replace('_', '-'))}"
+    except importlib.metadata.PackageNotFoundError:
+        return module
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A forbidden action, and the text in its output that gives away that it succeeded."""
+
+    name: str
+    code: str
+    telltale: str
+
+
+async def _jail() -> list[Item]:
+    try:
+        async with ProcessSandbox() as sandbox, _Bait() as bait:
+            strength = await sandbox.strength()
+            weak = strength.mode == "j0"
+            detail = f"{strength.backend}/{strength.mode}" + (f": {strength.reason}" if strength.reason else "")
+            state: State = "gap" if weak else "ok"
+            fix = f"works, by landlock and seccomp alone; for the stronger mode j {NAMESPACES_FIX}" if weak else ""
+            items = [Item(area="Jail", name="strength", state=state, detail=detail, fix=fix)]
+            items += [await _try(sandbox, probe, bait) for probe in bait.probes()]
+            items.append(await _run_tiny(sandbox))
+            return items
+    except SandboxUnavailable as error:
+        fix = error.fix or NAMESPACES_FIX
+        return [Item(area="Jail", name="strength", state="broken", detail=str(error), fix=fix)]
+
+
+class _Bait:
+    """Things outside the jail that a contained action cannot reach: a file, a folder, a server, a variable."""
+
+    async def __aenter__(self) -> _Bait:
+        self.secret = secrets.token_hex(8)
+        self._folder = tempfile.TemporaryDirectory(prefix="metaagent-doctor-")
+        self.folder = Path(self._folder.name)
+        self.folder.chmod(0o777)
+        (self.folder / "secret").write_text(self.secret)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        os.environ[SECRET_VARIABLE] = self.secret
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        del os.environ[SECRET_VARIABLE]
+        self._server.close()
+        self._folder.cleanup()
+
+    @property
+    def written(self) -> Path:
+        return self.folder / "written"
+
+    def probes(self) -> list[Probe]:
+        port = self._server.getsockname()[1]
+        return [
+            Probe("read a file", f"print(open({str(self.folder / 'secret')!r}).read())", self.secret),
+            Probe("read passwd", "print(open('/etc/passwd').read())", "root:"),
+            Probe("write a file", f"open({str(self.written)!r}, 'w').write('x'); print('written')", "written"),
+            Probe(
+                "open a socket",
+                f"import socket; socket.create_connection(('127.0.0.1', {port}), 2); print('connected')",
+                "connected",
+            ),
+            Probe("fork", "import os; os.fork(); print('forked')", "forked"),
+            Probe(
+                "environment",
+                "import glob, os; print(dict(os.environ))\n"
+                "for path in glob.glob('/proc/*/environ'): print(open(path).read())",
+                self.secret,
+            ),
+        ]
+
+
+async def _try(sandbox: ProcessSandbox, probe: Probe, bait: _Bait) -> Item:
+    """Run a forbidden action in a code jail. Contained is what failed; what succeeded shows its telltale."""
+    name = probe.name
+    result = await sandbox.run_code(probe.code, limits=CodeLimits(wall_s=PROBE_SECONDS))
+    if probe.telltale in result.stdout or bait.written.exists():
+        fix = "do not run programs here; report it with the output of `metaagent doctor --json`"
+        return Item(area="Jail", name=name, state="broken", detail="NOT contained: it succeeded", fix=fix)
+    if result.signal is not None:
+        how = f"killed by signal {result.signal}"
+    elif result.limit is not None:
+        how = f"stopped by the limit {result.limit}"
+    elif result.exit_status:
+        how = result.stderr.strip().rpartition("\n")[2].partition(":")[0] or f"exit status {result.exit_status}"
+    else:
+        how = "it found nothing"
+    return Item(area="Jail", name=name, state="ok", detail=f"contained ({how})")
+
+
+async def _run_tiny(sandbox: ProcessSandbox) -> Item:
+    """The main job in small: a program in the jail, an agent's reply, an answer that is traced to the agent."""
+    reply = r"\boxed{42}"
+    engine = ReplayEngine([ReplayEntry(agent="Tiny", reply=reply)])
+    run = await sandbox.run_program(TINY_PROGRAM, "?", engine=engine, limits=Limits(wall_s=PROBE_SECONDS))
+    if run.answer == reply and run.answer_from == "Tiny":
+        detail = f"a program ran from start to answer in {run.duration_s * 1000:.0f} ms"
+        return Item(area="Jail", name="run", state="ok", detail=detail)
+    detail = f"a program did not come to its answer: {run.failure.message if run.failure else run.answer!r}"
+    return Item(area="Jail", name="run", state="broken", detail=detail, fix="see the message")
+
+
+def _engines() -> list[Item]:
+    items = []
+    spec = os.environ.get("METAAGENT_ENGINE", "")
+    if not spec:
+        fix = "pass --engine openai:MODEL@URL, or set METAAGENT_ENGINE; without one, `design` uses the template bank"
+        items.append(Item(area="Engines", name="default", state="gap", detail="none is set", fix=fix))
+    else:
+        shown = re.sub(r"//[^/@\s]*@", "//***@", spec)
+        try:
+            parse_engine(spec)
+            items.append(Item(area="Engines", name="default", state="ok", detail=f"METAAGENT_ENGINE={shown}"))
+        except (ValueError, EngineFailed) as error:
+            message, _, fix = str(error).replace(spec, shown).partition(" Fix: ")
+            fix = fix or "set METAAGENT_ENGINE to openai:MODEL@URL, or unset it"
+            items.append(Item(area="Engines", name="default", state="broken", detail=message, fix=fix))
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    state: State = "ok" if key else "gap"
+    detail = "OPENAI_API_KEY is set" if key else "OPENAI_API_KEY is not set"
+    fix = "" if key else "set it to use OpenAI's own models; local servers need none"
+    items.append(Item(area="Engines", name="openai", state=state, detail=detail, fix=fix))
+    return items
+
+
+def _docker() -> list[Item]:
+    path = shutil.which("docker")
+    if path is None:
+        detail, fix = "no docker client", "install Docker for the container jails; the process jail needs none"
+        return [Item(area="Docker", name="client", state="gap", detail=detail, fix=fix)]
+    items = [Item(area="Docker", name="client", state="ok", detail=path)]
+    status, output = _ask([path, "version", "--format", "{{json .Server}}"])
+    version = ""
+    if status == 0:
+        try:
+            version = (json.loads(output) or {}).get("Version", "")
+        except ValueError:
+            version = ""
+    if version:
+        items.append(Item(area="Docker", name="daemon", state="ok", detail=f"version {version}"))
+    else:
+        reason = output.strip().rpartition("\n")[2] or "no answer"
+        fix = "start it (systemctl start docker, or dockerd), or set DOCKER_HOST to one that runs"
+        items.append(Item(area="Docker", name="daemon", state="gap", detail=f"not reached: {reason}", fix=fix))
+    return items
+
+
+def _gpu() -> Item:
+    path = shutil.which("nvidia-smi")
+    fix = "none needed to design and run; models on this machine are faster with one"
+    if path is None:
+        return Item(area="GPU", name="nvidia", state="gap", detail="no nvidia-smi", fix=fix)
+    status, output = _ask([path, "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    gpus = [line.strip() for line in output.splitlines() if line.strip()]
+    if status == 0 and gpus:
+        return Item(area="GPU", name="nvidia", state="ok", detail="; ".join(gpus))
+    detail = f"nvidia-smi found no GPU: {gpus[-1] if gpus else 'no answer'}"
+    return Item(area="GPU", name="nvidia", state="gap", detail=detail, fix="see what nvidia-smi says")
+
+
+def _ask(arguments: list[str]) -> tuple[int, str]:
+    """Exit status and output of a command; a command that hangs or cannot start counts as failed."""
+    try:
+        done = subprocess.run(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=COMMAND_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"no answer within {COMMAND_SECONDS:g} s"
+    except OSError as error:
+        return 127, str(error)
+    return done.returncode, done.stdout.decode(errors="replace")
