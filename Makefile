@@ -5,6 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The published program that the demo runs, where a copy of it lies beside the project; else the demo's own.
+PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test check test-all bench clean
@@ -29,7 +31,7 @@ $(VENV)/bench: $(VENV)/dev
 	touch $@
 
 demo: $(VENV)/base
-	$(BIN)/metaagent demo $(DEMO)
+	$(BIN)/metaagent demo $(if $(PUBLISHED),--program $(PUBLISHED))
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest

@@ -122,16 +122,13 @@ class _Call:
         self.given: dict[str, ast.expr] = {}
         doubtful = isinstance(node.func, ast.Attribute) and _is_doubtful(program, node.func.value)
         self.severity: Literal["error", "warning"] = "warning" if doubtful else "error"
-        name = program.value(next((word.value for word in node.keywords if word.arg == "name"), None))
-        if not isinstance(name, str) and signature.positional[:1] == ["name"] and node.args:
-            name = program.value(node.args[0])
-        self.who = f"{owner} {name!r}" if isinstance(name, str) and "." not in owner else owner
+        name = program.given_name(node) if signature.positional[:1] == ["name"] else None
+        self.who = f"{owner} {name!r}" if isinstance(name, str) else owner
 
     def findings(self) -> list[Finding]:
         findings = self._bound()
         values = {name: self.program.value(expression) for name, expression in self.given.items()}
-        wrong = [found for name, value in values.items() if (found := self._wrong_value(name, value))]
-        findings += wrong
+        findings += [found for name, value in values.items() if (found := self._wrong_value(name, value))]
         if not findings and not self.open_ended:
             findings += self._construction(values)
         return findings
@@ -216,8 +213,8 @@ class _Call:
                 return [self._found(self.node, "missing-argument", f"{problem} lacks an argument", f"add {fix}")]
             problem, _, fix = problem.partition("; ")
             return [self._found(self.node, "wrong-value", problem, fix)]
-        except Undecided:
-            return []
+        except (Undecided, AttributeError):
+            return []  # it looked at what only a run can tell, or at what a stand-in has not got
         return []
 
 

@@ -74,15 +74,18 @@ def drive_sync(scheduler: Scheduler, send: Callable[[Issued], None], receive: Ca
     """Advance a run over a channel: `send` every new request, then wait for any reply with `receive`.
 
     All open requests are out before the first wait, so whoever answers can answer them side by side. `receive`
-    returns (key, reply) and bounds its own wait.
+    returns (key, reply) and bounds its own wait. What either raises ends the run and unwinds its nodes.
     """
-    while True:
-        for issued in scheduler.take():
-            send(issued)
-        if scheduler.done:
-            return scheduler.result()
-        key, reply = receive()
-        scheduler.reply(key, reply)
+    try:
+        while True:
+            for issued in scheduler.take():
+                send(issued)
+            if scheduler.done:
+                return scheduler.result()
+            key, reply = receive()
+            scheduler.reply(key, reply)
+    finally:
+        scheduler.close()
 
 
 async def run_workflow(
@@ -100,17 +103,29 @@ async def run_workflow(
     answer: str | None = None
     failure: Failure | None = None
     try:
-        scheduler = Scheduler(root_steps(NodeCall(node, Context.for_question(question))))
-        async with asyncio.timeout(session.limits.wall_s):
-            message: Message = await drive(scheduler, session)
+        message: Message = await _within_wall(NodeCall(node, Context.for_question(question)), session)
         answer = message.content
-    except TimeoutError:
-        failure = LimitExceeded("wall_s", session.limits.wall_s, session.elapsed).record()
-    except MetaAgentError as error:
-        failure = error.record()
     except Exception as error:
-        failure = ProgramFailed(type(error).__name__, str(error)).record()
+        failure = _failure(error)
     return session.finish(answer, failure)
+
+
+async def _within_wall(request: Request, session: Session) -> Any:
+    """Serve one request tree. Raises `LimitExceeded` when the wall limit ends it, else what it raised."""
+    wall_s = session.limits.wall_s
+    clock = asyncio.timeout(wall_s)
+    try:
+        async with clock:
+            return await drive(Scheduler(root_steps(request)), session)
+    except TimeoutError:
+        if not clock.expired():
+            raise  # the program's own
+        raise LimitExceeded("wall_s", wall_s, session.elapsed) from None
+
+
+def _failure(error: Exception) -> Failure:
+    known = error if isinstance(error, MetaAgentError) else ProgramFailed(type(error).__name__, str(error))
+    return known.record()
 
 
 class _Connection:
@@ -120,30 +135,44 @@ class _Connection:
         self.engine = engine
         self._limits, self._sampling, self._sink = limits, sampling, sink
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="metaagent-engine", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="metaagent-engine", daemon=True)
+        self._thread.start()
 
     def __call__(self, request: Request) -> Any:
-        return asyncio.run_coroutine_threadsafe(self._perform(request), self._loop).result()
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "a generator cannot call process() or run(): it would wait for itself. Make it a plain function, "
+                "or write `yield NodeCall(node, context)`"
+            )
+        future = asyncio.run_coroutine_threadsafe(self._perform(request), self._loop)
+        try:
+            return future.result()  # the run's wall limit bounds this wait
+        except BaseException:
+            future.cancel()  # interrupted: agents must not go on unseen
+            raise
 
     async def _perform(self, request: Request) -> Any:
         question = request.context.question if isinstance(request, NodeCall) else ""
         session = Session(self.engine, question=question, limits=self._limits, sampling=self._sampling, sink=self._sink)
         try:
-            async with asyncio.timeout(self._limits.wall_s):
-                result = await drive(Scheduler(root_steps(request)), session)
-        except TimeoutError:
-            error = LimitExceeded("wall_s", self._limits.wall_s, session.elapsed)
-            session.finish(failure=error.record())
-            raise error from None
-        except MetaAgentError as error:
-            session.finish(failure=error.record())
+            result = await _within_wall(request, session)
+        except Exception as error:
+            session.finish(failure=_failure(error))
             raise
         session.finish(result.content if isinstance(result, Message) else None)
         return result
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.engine.close(), self._loop).result(timeout=30)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """End what still runs, then the engine, then the thread."""
+        try:
+            asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout=30)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    async def _close(self) -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await self.engine.close()
 
 
 _connection: _Connection | None = None
@@ -158,9 +187,12 @@ def connect(
 ) -> None:
     """Let workflows of this process run on `engine`: afterwards `workflow.run(question)` works in plain Python.
 
-    Connecting again replaces the engine. The code that runs is trusted: nothing is jailed.
+    Connecting again replaces the engine. The code that runs is trusted: nothing is jailed. Raises TypeError for
+    what is no engine.
     """
     global _connection
+    if not isinstance(engine, Engine):
+        raise TypeError(f"{engine!r} is no engine: it needs a name, async complete(request) and async close()")
     disconnect()
     _connection = _Connection(engine, limits or Limits(), sampling or Sampling(), sink)
     bridge.connect(_connection)
@@ -170,6 +202,6 @@ def disconnect() -> None:
     """Undo `connect` and close the engine. Harmless when nothing is connected."""
     global _connection
     if _connection is not None:
+        closing, _connection = _connection, None
         bridge.connect(None)
-        _connection.close()
-        _connection = None
+        closing.close()

@@ -7,6 +7,8 @@ the wall limit (the driver does).
 
 from __future__ import annotations
 
+import json
+import re
 import time
 import uuid
 import zlib
@@ -18,7 +20,7 @@ from pydantic import BaseModel
 
 from engine.protocol import Engine
 from workflow.completion import Completion, CompletionRequest, Sampling, Usage
-from workflow.failures import Failure, LimitExceeded, LimitKind, MetaAgentError, ProgramFailed
+from workflow.failures import EngineFailed, Failure, LimitExceeded, LimitKind, MetaAgentError, ProgramFailed
 from workflow.limits import Limits
 from workflow.requests import (
     AgentCall,
@@ -32,7 +34,7 @@ from workflow.requests import (
     ToolReply,
     ToolResult,
 )
-from workflow.text import last_boxed, solution_block, vote_key
+from workflow.text import delivery, last_boxed, solution_block, vote_key
 from workflow.trace import (
     AgentTurn,
     Answered,
@@ -78,6 +80,27 @@ class _OpenCall:
 def call_seed(seed: int, key: str) -> int:
     """Seed of one agent call: depends on the run's seed and the call's key, not on the order of arrival."""
     return zlib.crc32(f"{seed}/{key}".encode()) & 0x7FFFFFFF
+
+
+def _whole(text: str) -> re.Pattern[str] | None:
+    """Finds `text` as it stands, not as part of a longer word or number: 5 is not in 15, -5 or 5.2."""
+    if not text:
+        return None
+    before = (r"(?<![\w-])(?<!\d[.,])" if text[0].isdigit() else r"(?<!\w)") if text[0].isalnum() else ""
+    after = r"(?!\w|[.,]\d)" if text[-1].isalnum() else ""
+    return re.compile(before + re.escape(text) + after)
+
+
+def _as_text(value: Any) -> Any:
+    """A JSON value that can be sent: halves of surrogate pairs become `?`. Raises `ProgramFailed` for other values.
+
+    What a program asks must not make an engine fail.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise ProgramFailed(type(error).__name__, f"an agent call must be plain JSON: {error}") from None
+    return value if text.isascii() else json.loads(text.encode(errors="replace"))
 
 
 class Session:
@@ -168,6 +191,7 @@ class Session:
         sampling = self.sampling
         if sampling.seed is None:
             sampling = sampling.model_copy(update={"seed": call_seed(self.seed, key)})
+        call.messages, call.tools = _as_text(call.messages), _as_text(call.tools)
         request = CompletionRequest(
             messages=call.messages, tools=call.tools, sampling=sampling, agent=call.agent, key=key
         )
@@ -177,6 +201,11 @@ class Session:
         except MetaAgentError as failed:
             self._close_call(key, None, str(failed))
             raise
+        except Exception as failed:
+            # An engine's own defect is infrastructure too: it must not pass for the program's failure.
+            unforeseen = EngineFailed(self.engine.name, f"{type(failed).__name__}: {failed}")
+            self._close_call(key, None, str(unforeseen))
+            raise unforeseen from failed
         except BaseException as failed:
             self._close_call(key, None, type(failed).__name__)
             raise
@@ -280,15 +309,18 @@ class Session:
         return self._run
 
     def _origin(self, answer: str) -> str | None:
-        """The agent in whose reply this answer stands: its whole text, its box or its solution."""
-        text = answer.strip()
+        """The agent in whose reply this answer stands: its whole text, its box, its solution or its delivery."""
+        text = _whole(answer.strip())
         box, block = last_boxed(answer), solution_block(answer)
+        handed_on, source = delivery(answer)
         for agent, reply in reversed(self._replies):
-            if text and text in reply:
+            if text and text.search(reply):
                 return agent
             said = last_boxed(reply)
             if box is not None and said is not None and vote_key(said) == vote_key(box):
                 return agent
             if block is not None and block == solution_block(reply):
+                return agent
+            if source == "delivery" and (handed_on, source) == delivery(reply):
                 return agent
         return None

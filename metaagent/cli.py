@@ -167,7 +167,7 @@ def run(
         return report.exit_code
     if transcript and record is not None:
         print_transcript(stdout(), record)
-    running.print_run(stdout(), report)
+    running.print_run(stdout(), report, output=not transcript)
     return report.exit_code
 
 

@@ -7,6 +7,7 @@ Knows nothing of programs, runs or traces.
 from __future__ import annotations
 
 import functools
+import io
 import json
 import re
 import sys
@@ -77,7 +78,7 @@ def command(function: Callable[P, ExitCode]) -> Callable[P, None]:
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # text that the terminal cannot encode must not end in a traceback
+            if isinstance(stream, io.TextIOWrapper):  # text that the terminal cannot encode must not end in a traceback
                 stream.reconfigure(errors="backslashreplace")
         as_json = bool(kwargs.get("as_json"))
         try:
@@ -162,8 +163,8 @@ def fields(console: Console, pairs: Iterable[tuple[str, str | Text]]) -> None:
     width = max((len(name) for name, _ in shown), default=0)
     if not console.is_terminal:
         for name, value in shown:
-            hanging = str(value).replace("\n", "\n" + " " * (width + 2))
-            console.print(f"{name:<{width}}  {hanging}")
+            first, *rest = str(value).split("\n")
+            console.print("\n".join([f"{name:<{width}}  {first}", *(" " * (width + 2) + line for line in rest)]).rstrip())
         return
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
@@ -186,7 +187,10 @@ def code(console: Console, source: str) -> None:
     """A program: highlighted with line numbers on a terminal, as it is in a pipe."""
     if console.is_terminal:
         source = safe(source).rstrip("\n")
-        console.print(Syntax(source, "python", line_numbers=True, word_wrap=True, background_color="default"))
+        # Colours that can be read on light and dark terminals alike.
+        console.print(
+            Syntax(source, "python", theme="ansi_dark", line_numbers=True, word_wrap=True, background_color="default")
+        )
     else:
         raw(console, source)
 

@@ -6,6 +6,7 @@ it is `metaagent.running`'s business.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import BaseModel
@@ -14,10 +15,22 @@ from rich.text import Text
 
 from designer.bank import design_from_bank
 from designer.check import check_program
+from designer.sample import Design, sample_designs
 from metaagent.console import ExitCode, code, fields, heading, note
+from metaagent.progress import LiveProgress
 from metaagent.render import tree
-from metaagent.running import RunReport, open_engine, open_sandbox, print_findings, print_run
+from metaagent.running import (
+    RunReport,
+    RunSettings,
+    open_engine,
+    open_sandbox,
+    print_findings,
+    print_run,
+    run_checked,
+)
+from metaagent.transcript import totals
 from sandbox import ProcessSandbox
+from workflow.completion import Usage
 from workflow.failures import Finding
 from workflow.graph import GraphNode
 
@@ -25,10 +38,12 @@ PLUG_IN = (
     "no engine is configured, so the template bank designed this; to have a model design and run it, add "
     "--engine openai:MODEL@http://localhost:8000/v1 or set METAAGENT_ENGINE"
 )
+SHOWN_AS = "program.py"
+"""What an unsaved program is called in findings."""
 
 
-class Design(BaseModel):
-    """One program written for the problem."""
+class Proposal(BaseModel):
+    """One program written for the problem, or why there is none."""
 
     source: str
     """`bank`, or the engine's name."""
@@ -36,11 +51,11 @@ class Design(BaseModel):
     """Whether it passed the check."""
     template: str | None = None
     reason: str = ""
-    """Why the bank chose the template, or what the model says about its design."""
+    """Why the bank chose the template, or the pattern that the model names with its reason."""
     repaired: bool = False
-    """Whether it took the one repair round to pass."""
-    problem: str = ""
-    """Why there is no program."""
+    """Whether the first version failed the check, and what it found was fed back."""
+    failure: str = ""
+    """Why the program may not run."""
     program: str | None
     findings: list[Finding] = []
     graph: GraphNode | None = None
@@ -51,14 +66,16 @@ class DesignReport(BaseModel):
 
     problem: str
     engine: str | None
-    designs: list[Design]
+    designs: list[Proposal]
     chosen: int | None
-    """Index of the first design that passed its check; it is the one that is shown, saved and run."""
+    """Index of the first design that passed its check; it is the one that is saved and run."""
+    usage: Usage = Usage()
+    """Tokens spent on designing."""
     saved: str | None = None
     run: RunReport | None = None
 
     @property
-    def design(self) -> Design | None:
+    def design(self) -> Proposal | None:
         return None if self.chosen is None else self.designs[self.chosen]
 
     @property
@@ -68,49 +85,83 @@ class DesignReport(BaseModel):
         return self.run.exit_code if self.run else ExitCode.OK
 
 
-async def from_bank(problem: str, sandbox: ProcessSandbox) -> Design:
-    design = design_from_bank(problem)
-    report = await check_program(design.program, sandbox, problem)
-    return Design(
+async def design(
+    problem: str, spec: str | None, *, samples: int, style: Literal["full", "short"], run: bool, seed: int
+) -> DesignReport:
+    """Designs for a problem: the bank's one, or `samples` of the engine that `spec` names; run what is chosen."""
+    if spec is None:
+        async with open_sandbox() as sandbox:
+            designs = [await from_bank(problem, sandbox)]
+        return DesignReport(problem=problem, engine=None, designs=designs, chosen=_first_good(designs))
+    async with open_engine(spec) as engine, open_sandbox() as sandbox:
+        with LiveProgress(f"Designing with {engine.name}") as progress:
+            sampled = await sample_designs(problem, engine, sandbox, m=samples, style=style, seed=seed)
+            designs = [_proposal(sample, engine.name) for sample in sampled]
+            report = DesignReport(
+                problem=problem,
+                engine=engine.name,
+                designs=designs,
+                chosen=_first_good(designs),
+                usage=sum((sample.usage for sample in sampled), Usage()),
+            )
+            if run and report.design is not None and report.design.program is not None:
+                progress.start("Running")
+                report.run, _ = await run_checked(
+                    report.design.program,
+                    problem,
+                    program="the design",
+                    engine=engine,
+                    sandbox=sandbox,
+                    settings=RunSettings(seed=seed),
+                    sink=progress,
+                )
+        return report
+
+
+async def from_bank(problem: str, sandbox: ProcessSandbox) -> Proposal:
+    """The bank's design for a problem, checked like any other."""
+    made = design_from_bank(problem)
+    report = await check_program(made.program, sandbox, problem)
+    return Proposal(
         source="bank",
         ok=report.ok,
-        template=design.template,
-        reason=design.reason,
-        program=design.program,
+        template=made.template,
+        reason=made.reason,
+        program=made.program,
         findings=report.findings,
         graph=report.graph,
     )
 
 
-def print_design(console: Console, design: Design) -> None:
-    """Why this program, its code, its findings and its graph."""
-    how = "passed the check" + (" after one repair" if design.repaired else "") if design.ok else "failed the check"
-    fields(
-        console,
-        [
-            ("Template", design.template or ""),
-            ("Designer", "" if design.template else design.source),
-            ("Why", design.reason),
-            ("Check", Text(how, style="green" if design.ok else "red")),
-        ],
+def _proposal(sample: Design, engine: str) -> Proposal:
+    pattern = re.search(r"^\W*Workflow Pattern\W*:\W*(\S.*)$", "\n".join(sample.replies), re.MULTILINE)
+    return Proposal(
+        source=engine,
+        ok=sample.ok,
+        reason=pattern[1].strip() if pattern else "",
+        repaired=sample.repaired,
+        failure=f"{sample.error.kind.replace('_', ' ')}: {sample.error.message}" if sample.error else "",
+        program=sample.source,
+        findings=sample.findings,
+        graph=sample.graph,
     )
-    if design.program is not None:
-        heading(console, "Program")
-        code(console, design.program)
-    if design.findings:
-        heading(console, "Findings")
-        print_findings(console, "program", design.findings)
-    if design.graph is not None:
-        heading(console, "Graph")
-        console.print(tree(design.graph))
+
+
+def _first_good(designs: list[Proposal]) -> int | None:
+    return next((index for index, design in enumerate(designs) if design.ok), None)
 
 
 def print_report(console: Console, report: DesignReport) -> None:
-    """The chosen design for people, with what became of the others."""
-    for number, design in enumerate(report.designs, 1):
+    """All designs with their checks; code and graph of the one that is chosen, or of the first where none is."""
+    shown = report.chosen or 0
+    for index, proposal in enumerate(report.designs):
         if len(report.designs) > 1:
-            heading(console, f"Design {number} of {len(report.designs)}")
-        print_design(console, design)
+            chosen = "chosen" if index == report.chosen else ""
+            heading(console, f"Design {index + 1} of {len(report.designs)}", chosen)
+        print_design(console, proposal, code_too=index == shown)
+    if report.engine is not None:
+        heading(console, "Spent on designing")
+        console.print(totals(report.usage))
     if report.saved:
         note(f"saved {report.saved}")
     if report.run is not None:
@@ -119,17 +170,23 @@ def print_report(console: Console, report: DesignReport) -> None:
         note(PLUG_IN)
 
 
-async def design(
-    problem: str, spec: str | None, *, samples: int, style: Literal["full", "short"], run: bool, seed: int
-) -> DesignReport:
-    """Designs for a problem: the bank's one, or `samples` of the engine that `spec` names. Run what is chosen."""
-    if spec is None:
-        async with open_sandbox() as sandbox:
-            designs = [await from_bank(problem, sandbox)]
-        return DesignReport(problem=problem, engine=None, designs=designs, chosen=_first_good(designs))
-    async with open_engine(spec) as engine, open_sandbox() as sandbox:
-        raise NotImplementedError
-
-
-def _first_good(designs: list[Design]) -> int | None:
-    return next((index for index, design in enumerate(designs) if design.ok), None)
+def print_design(console: Console, design: Proposal, *, code_too: bool = True) -> None:
+    """Who designed this and why, what the check says; then its code and its graph."""
+    checked = ("passed" if design.ok else "failed") + (", after one repair round" if design.repaired else "")
+    fields(
+        console,
+        [
+            ("Template", design.template or ""),
+            ("Designer", "" if design.template else design.source),
+            ("Why", design.reason),
+            ("Check", Text(checked, style="green" if design.ok else "red")),
+            ("Failed", "" if design.findings else Text(design.failure, style="red")),
+        ],
+    )
+    print_findings(console, SHOWN_AS, design.findings)
+    if code_too and design.program is not None:
+        heading(console, "Program")
+        code(console, design.program)
+    if code_too and design.graph is not None:
+        heading(console, "Graph")
+        console.print(tree(design.graph))

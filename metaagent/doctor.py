@@ -38,10 +38,10 @@ COMMAND_SECONDS = 5.0
 SECRET_VARIABLE = "METAAGENT_DOCTOR_SECRET"
 
 EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "local": ("run models in this process", ("torch", "transformers", "safetensors")),
-    "vllm": ("run models on vLLM", ("vllm",)),
-    "train": ("train the Designer and the Executor", ("torch", "deepspeed", "ray")),
-    "docker": ("use Docker containers as jails", ("docker",)),
+    "local": ("to run models in this process", ("torch", "transformers", "safetensors")),
+    "vllm": ("to serve models on this machine", ("vllm",)),
+    "train": ("for training, which is planned", ("torch", "deepspeed", "ray")),
+    "docker": ("for jails in containers, which are planned", ("docker",)),
 }
 """Name of an extra -> what it is for, and the modules that it brings."""
 
@@ -87,7 +87,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
         text = Text.assemble((f"{mark:<7}", style), item.detail)
         if item.fix:
             text.append(f"\nfix: {item.fix}", style="dim")
-        fields(console, [(f"  {item.name:<12}", text)])
+        fields(console, [(f"  {item.name:<13}", text)])
     console.print()
     if diagnosis.ok:
         console.print(Text("The main job works: design, check and run a program.", style="green"))
@@ -127,7 +127,7 @@ def _extras() -> list[Item]:
         missing = [module for module in modules if not _is_there(module)]
         if missing:
             install = f'"metaagent[{name}]"' if name in declared else " ".join(missing)
-            detail = f"not installed: {', '.join(missing)} (to {purpose})"
+            detail = f"not installed: {', '.join(missing)} ({purpose})"
             fix = f"pip install {install}"
             items.append(Item(area="Extras", name=name, state="gap", detail=detail, fix=fix))
         else:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rich.text import Text
 from rich.tree import Tree
 
+from metaagent.console import safe
 from workflow.graph import GraphEdge, GraphNode
 
 LONGEST_LABEL = 80
@@ -32,12 +33,29 @@ def _grow(branch: Tree, graph: GraphNode) -> None:
     for child in graph.children:
         _grow(branch.add(_line(child)), child)
     if graph.edges:
-        branch.add(Text("; ".join(map(_edge, graph.edges)), style="dim"))
+        branch.add(Text("; ".join(map(_edge, _taken(graph))), style="dim"))
 
 
 def _edge(edge: GraphEdge) -> str:
-    label = f" if {_short(edge.label)}" if edge.label else ""
+    label = f" ({_short(edge.label)})" if edge.label else ""
     return f"{_short(edge.source) or 'start'} → {_short(edge.target) or 'end'}{label}"
+
+
+def _taken(graph: GraphNode) -> list[GraphEdge]:
+    """The edges of a graph that can be taken: work goes no further than a finish point, a plain edge is taken where
+    no condition holds, and where none leads on work ends."""
+    finishing = {edge.source for edge in graph.edges if not edge.target}
+    chosen = {edge.source for edge in graph.edges if edge.label} - finishing
+    plain = {edge.source for edge in graph.edges if edge.source and edge.target and not edge.label}
+    edges = [
+        edge.model_copy(update={"label": "else"}) if edge.source in chosen and not edge.label else edge
+        for edge in graph.edges
+        if edge.source not in finishing or not edge.target
+    ]
+    for child in graph.children:
+        if child.name not in finishing | plain:
+            edges.append(GraphEdge(source=child.name, target="", label="else" if child.name in chosen else ""))
+    return edges
 
 
 def _line(node: GraphNode) -> Text:
@@ -54,7 +72,7 @@ def _line(node: GraphNode) -> Text:
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
+    text = " ".join(safe(text).split())
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
 
 
@@ -241,19 +259,15 @@ def _graph(page: _Page, node: GraphNode) -> Part:
         parts[name] = Part([missing], [missing])
     entries: list[End] = []
     exits: list[End] = []
-    finishing = {edge.source for edge in node.edges if not edge.target}
-    leaving = {edge.source for edge in node.edges if edge.target and edge.source}
-    for edge in node.edges:
-        if not edge.target:
-            exits += parts[edge.source].exits
-        elif not edge.source:
+    for edge in _taken(node):
+        if not edge.source:
             entries += parts[edge.target].entries
-        elif edge.source not in finishing:  # work that reaches a finish point goes no further
-            labelled = [End(end.node, _both(end.label, edge.label)) for end in parts[edge.source].exits]
-            page.join(labelled, parts[edge.target].entries)
-    for name, part in parts.items():
-        if name not in finishing and name not in leaving:
-            exits += part.exits
+            continue
+        leaving = [End(end.node, _both(end.label, edge.label)) for end in parts[edge.source].exits]
+        if edge.target:
+            page.join(leaving, parts[edge.target].entries)
+        else:
+            exits += leaving
     return Part(entries, exits)
 
 

@@ -22,7 +22,7 @@ from metaagent.console import FAILURE_CODES, ExitCode, block, fields, heading, n
 from metaagent.progress import LiveProgress
 from metaagent.transcript import totals
 from sandbox import Description, ProcessSandbox
-from tasks import Problem, grade, grade_math, math_answer
+from tasks import MATH_WORKER, Problem, grade, grade_math, math_answer
 from workflow.completion import Sampling, Usage
 from workflow.failures import Failure, Finding, ProgramRejected
 from workflow.limits import Limits
@@ -31,7 +31,6 @@ from workflow.trace import CodeRan, Event, ToolCalled, Trace, event_to_json
 
 Sink = Callable[[Event], None]
 CHECKER = "designer.check"
-GRADER = "tasks.math_worker"
 
 
 class RunSettings(BaseModel):
@@ -96,7 +95,7 @@ async def open_engine(spec: str) -> AsyncIterator[Engine]:
 
 def open_sandbox(*, grading: bool = False) -> ProcessSandbox:
     """A sandbox in which programs can be checked, and answers graded if asked for."""
-    return ProcessSandbox(preload=(CHECKER, GRADER) if grading else (CHECKER,))
+    return ProcessSandbox(preload=(CHECKER, MATH_WORKER) if grading else (CHECKER,))
 
 
 class TraceFile:
@@ -265,12 +264,12 @@ def _notes(run: Run, problem: str, engine: Engine) -> list[str]:
     return notes
 
 
-def print_run(console: Console, report: RunReport) -> None:
-    """The report for people; notes go to stderr."""
+def print_run(console: Console, report: RunReport, *, output: bool = True) -> None:
+    """The report for people, with what the program printed unless it was shown before; notes go to stderr."""
     print_findings(console, report.program, report.findings)
     if report.failure is not None and report.failure.kind == "program_rejected":
         return
-    if report.output.strip():
+    if output and report.output.strip():
         heading(console, "Program output")
         block(console, report.output)
     heading(console, "Result")

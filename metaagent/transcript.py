@@ -17,6 +17,7 @@ from rich.text import Text
 
 from metaagent.console import ExitCode, Stop, block, fields, heading, usage_error
 from workflow.completion import Usage
+from workflow.text import last_boxed
 from workflow.trace import (
     AgentTurn,
     Answered,
@@ -66,6 +67,8 @@ def print_transcript(console: Console, trace: Trace, *, full: bool = False) -> N
 
 
 def totals(usage: Usage) -> str:
+    if usage.total_tokens == 0:
+        return "no tokens counted"
     cost = f", ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
     return f"{usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens{cost}"
 
@@ -75,6 +78,7 @@ class _Transcript:
         self._console, self._full = console, full
         self._turns = 0
         self._asked: dict[str, int] = {}
+        self._replies: dict[str, str] = {}
 
     def write(self, trace: Trace) -> None:
         writers: dict[type, Callable[[Any], None]] = {
@@ -104,7 +108,8 @@ class _Transcript:
         done = event.completion
         facts = [f"{event.duration_s:.2f} s"]
         if done is not None:
-            facts.append(f"{done.usage.prompt_tokens:,} + {done.usage.completion_tokens:,} tokens")
+            if done.usage.total_tokens:
+                facts.append(f"{done.usage.prompt_tokens:,} + {done.usage.completion_tokens:,} tokens")
             facts += [f"finished by {done.finish_reason}"] if done.finish_reason != "stop" else []
         heading(
             self._console, f"{self._turns}. {event.agent}", f"{event.path} · turn {event.turn} · {', '.join(facts)}"
@@ -117,6 +122,7 @@ class _Transcript:
                 self._labelled(message["role"], message["content"], "dim", prompt=True)
         if done is not None:
             self._labelled("reply", done.text, "green")
+            self._replies[done.text] = f"[reply {self._turns}, of {event.agent}]"
         else:
             self._labelled("failed", event.error or "no reply", "red")
 
@@ -146,7 +152,7 @@ class _Transcript:
         self._labelled("hands on", f"({event.source.replace('_', ' ')}) {event.text}", "cyan", prompt=True)
 
     def _printed(self, event: Printed) -> None:
-        self._labelled("printed", event.text.rstrip("\n") or "(blank)", "yellow")
+        self._labelled("printed", self._referring(event.text).rstrip("\n") or "(blank)", "yellow")
 
     def _limit_hit(self, event: LimitHit) -> None:
         heading(self._console, "Limit")
@@ -154,7 +160,10 @@ class _Transcript:
 
     def _answered(self, event: Answered) -> None:
         heading(self._console, "Answer", f"from {event.from_agent}" if event.from_agent else "from no agent")
-        self._text(self._cut(event.text, LONGEST))
+        shown, box = self._referring(event.text), last_boxed(event.text)
+        if shown != event.text and box is not None:
+            shown += f": {box}"
+        self._text(self._cut(shown, LONGEST))
 
     def _ended(self, event: RunEnded) -> None:
         heading(self._console, "Failed" if event.failure else "Done")
@@ -172,6 +181,13 @@ class _Transcript:
 
     def _text(self, text: str) -> None:
         block(self._console, text)
+
+    def _referring(self, text: str) -> str:
+        """`text` with long replies that stand above already replaced by a reference."""
+        for reply, reference in self._replies.items():
+            if not self._full and len(reply) > EXCERPT:
+                text = text.replace(reply, reference)
+        return text
 
     def _cut(self, text: str, longest: int) -> str:
         if self._full or len(text) <= longest:

@@ -6,9 +6,10 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from typing import IO
 
-from sandbox.hatchery import Exit, Hatchery, Jailed
+from sandbox.hatchery import REAP_TIMEOUT_S, Exit, Hatchery, Jailed
 from sandbox.jailed_code import OUT_OF_MEMORY
 from sandbox.protocol import CodeLimitKind, CodeResult
 from workflow.failures import SandboxUnavailable
@@ -31,61 +32,67 @@ class JailedCode:
         self._read_to = 0
         self._grown = asyncio.Condition()
         self._stdout_open = True
-        self._result: CodeResult | None = None
+        self._stdin: asyncio.WriteTransport
+        self._writer: _Writer
+        self._readers: list[asyncio.Task[None]]
+        self._clock: asyncio.TimerHandle
+        self._watcher: asyncio.Task[CodeResult]
 
     @classmethod
     async def start(
         cls, hatchery: Hatchery, code: str, limits: CodeLimits, workspace: int | None, on_end: Callable[[], None]
     ) -> JailedCode:
-        pipes = [os.pipe() for _ in range(3)]
-        (stdin_read, stdin_write), (stdout_read, stdout_write), (stderr_read, stderr_write) = pipes
-        source = os.memfd_create("source")
-        try:
-            with os.fdopen(os.dup(source), "wb") as file:
-                file.write(code.encode(errors="surrogatepass"))
-            kernel_limits = {"cpu_s": limits.cpu_s, "memory_mb": limits.memory_mb, "disk_mb": limits.disk_mb}
-            jailed = hatchery.spawn([source, stdin_read, stdout_write, stderr_write], kernel_limits, workspace)
-        except BaseException:
-            for fd in (stdin_write, stdout_read, stderr_read):
-                os.close(fd)
-            raise
-        finally:
-            for fd in (source, stdin_read, stdout_write, stderr_write):
-                os.close(fd)
-        self = cls(jailed, limits, on_end)
-        loop = asyncio.get_running_loop()
-        self._stdin, _ = await loop.connect_write_pipe(_Writer, os.fdopen(stdin_write, "wb", 0))
-        self._readers = [
-            asyncio.create_task(self._capture(stdout_read, "stdout")),
-            asyncio.create_task(self._capture(stderr_read, "stderr")),
-        ]
-        self._clock = loop.call_later(limits.wall_s, self._stop, "wall_s")
-        self._watcher = asyncio.create_task(self._watch())
-        return self
+        """Run `code` in a new jail. `on_end` is called when it is over, unless this raises."""
+        with ExitStack() as ours:
+            with ExitStack() as theirs:
+                passed = [os.memfd_create("source")]
+                theirs.callback(os.close, passed[0])
+                files = []
+                for mode in ("wb", "rb", "rb"):  # our ends of stdin, stdout, stderr
+                    read, write = os.pipe()
+                    end, other = (write, read) if mode == "wb" else (read, write)
+                    theirs.callback(os.close, other)
+                    passed.append(other)
+                    files.append(ours.enter_context(os.fdopen(end, mode, 0)))
+                with os.fdopen(os.dup(passed[0]), "wb") as file:
+                    file.write(code.encode(errors="surrogatepass"))
+                kernel_limits = {"cpu_s": limits.cpu_s, "memory_mb": limits.memory_mb, "disk_mb": limits.disk_mb}
+                jailed = hatchery.spawn(passed, kernel_limits, workspace)
+            ours.callback(jailed.kill)
+            self = cls(jailed, limits, on_end)
+            loop = asyncio.get_running_loop()
+            self._stdin, self._writer = await loop.connect_write_pipe(_Writer, files[0])
+            ours.pop_all()  # from here on the watcher ends them all
+            self._readers = [
+                asyncio.create_task(self._capture(files[1], "stdout")),
+                asyncio.create_task(self._capture(files[2], "stderr")),
+            ]
+            self._clock = loop.call_later(limits.wall_s, self._stop, "wall_s")
+            self._watcher = asyncio.create_task(self._watch())
+            self._watcher.add_done_callback(_seen)
+            return self
 
     def _stop(self, limit: CodeLimitKind) -> None:
         if self._limit is None:
             self._limit = limit
-        with suppress(SandboxUnavailable):
-            self._jailed.kill()
+        self._jailed.kill()
 
-    async def _capture(self, fd: int, name: str) -> None:
+    async def _capture(self, file: IO[bytes], name: str) -> None:
         """Read one stream to its end, keeping no more than there is room for."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_CHUNK)
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", 0)
-        )
+        transport = None
         try:
+            transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
             while chunk := await reader.read(_CHUNK):
                 self._captured[name] += chunk[: self._room]
-                self._room -= min(self._room, len(chunk))
-                if self._room == 0:
+                if len(chunk) > self._room:
                     self._stop("output_bytes")
+                self._room -= min(self._room, len(chunk))
                 async with self._grown:
                     self._grown.notify_all()
         finally:
-            transport.close()
+            (transport or file).close()
             if name == "stdout":
                 self._stdout_open = False
             async with self._grown:
@@ -93,24 +100,26 @@ class JailedCode:
 
     async def _watch(self) -> CodeResult:
         try:
-            end = await asyncio.shield(self._jailed.ended)
+            end = await asyncio.wait_for(asyncio.shield(self._jailed.ended), self._limits.wall_s + REAP_TIMEOUT_S)
             # A thread of the code cannot outlive its process, so the streams end now.
-            await asyncio.wait_for(asyncio.gather(*self._readers), 10)
-            self._result = self._describe(end)
-            return self._result
+            await asyncio.wait_for(asyncio.gather(*self._readers), REAP_TIMEOUT_S)
+            return self._describe(end)
+        except TimeoutError:
+            raise SandboxUnavailable(f"a jailed process did not end within {REAP_TIMEOUT_S:g} s of its kill") from None
         finally:
             self._clock.cancel()
             if not self._stdin.is_closing():
                 self._stdin.abort()
             for reader in self._readers:
                 reader.cancel()
+            await asyncio.gather(*self._readers, return_exceptions=True)
             self._on_end()
 
     def _describe(self, end: Exit) -> CodeResult:
         limit, status = self._limit, end.exit_status
         if limit is None and end.signal == 9 and end.cpu_s >= self._limits.cpu_s * 0.95:
             limit = "cpu_s"
-        if status == OUT_OF_MEMORY:
+        if status == OUT_OF_MEMORY and b"MemoryError" in self._captured["stderr"]:
             limit, status = limit or "memory_mb", 1
         return CodeResult(
             exit_status=status,
@@ -124,7 +133,7 @@ class JailedCode:
     async def write(self, data: bytes) -> None:
         if not self._stdin.is_closing():
             self._stdin.write(data)
-            await self._stdin.get_protocol().drained()  # type: ignore[union-attr]  # the protocol is ours
+            await self._writer.drained()
 
     async def close_stdin(self) -> None:
         if not self._stdin.is_closing():
@@ -147,9 +156,9 @@ class JailedCode:
         return await asyncio.shield(self._watcher)
 
     async def kill(self) -> None:
-        with suppress(SandboxUnavailable):
-            self._jailed.kill()
-        await self.wait()
+        self._jailed.kill()
+        with suppress(SandboxUnavailable):  # a dead zygote has taken it along
+            await self.wait()
 
 
 class _Writer(asyncio.Protocol):
@@ -170,6 +179,12 @@ class _Writer(asyncio.Protocol):
 
     async def drained(self) -> None:
         await self._open.wait()
+
+
+def _seen(watcher: asyncio.Task[CodeResult]) -> None:
+    """What went wrong is for whoever waits; nobody has to."""
+    if not watcher.cancelled():
+        watcher.exception()
 
 
 async def collect(process: JailedCode, stdin: bytes) -> CodeResult:

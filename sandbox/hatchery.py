@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sandbox import jail
 from sandbox.jail import Kind, Mode
-from sandbox.zygote import MAX_MESSAGE
+from sandbox.zygote import MAX_MESSAGE, RM
 from workflow.failures import SandboxUnavailable
 
 START_TIMEOUT_S = 60.0
 REAP_TIMEOUT_S = 10.0
+RETRY_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,6 @@ class Exit:
 
     status: int
     cpu_s: float
-    max_rss_mb: float
 
     @property
     def exit_status(self) -> int | None:
@@ -55,7 +56,8 @@ class Jailed:
     def kill(self) -> None:
         """Send SIGKILL to it (in mode j to everything in its pid namespace). Harmless once it has ended."""
         if not self.ended.done():
-            self.hatchery.send({"op": "kill", "id": self.number})
+            with contextlib.suppress(SandboxUnavailable):  # a dead zygote has taken its jails with it
+                self.hatchery.send({"op": "kill", "id": self.number})
 
     async def reaped(self) -> Exit:
         """Wait for its end. The caller has killed it or seen its channel close, so the wait is short."""
@@ -67,22 +69,50 @@ class Jailed:
 
 class Hatchery:
     def __init__(self, kind: Kind, mode: Mode, preload: tuple[str, ...] = ()) -> None:
-        self.kind, self.mode, self.preload = kind, mode, preload
+        self.kind: Kind = kind
+        self.mode: Mode = mode
+        self.preload = preload
         self._numbers = 0
         self._ending: dict[int, asyncio.Future[Exit]] = {}
         self._folders: dict[int, asyncio.Future[int]] = {}
         self._ready: asyncio.Future[None] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = ""
+        self._outbox: deque[tuple[bytes, list[int]]] = deque()
+        self._retry: asyncio.TimerHandle | None = None
         self.dead: str | None = None
 
     async def start(self) -> None:
         """Start the zygote. Raises `SandboxUnavailable` with the reason when it cannot build its jails."""
-        loop = asyncio.get_running_loop()
-        self._loop = loop
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._loop = asyncio.get_running_loop()
+        self._ready = self._loop.create_future()
         self._folder = tempfile.mkdtemp(prefix="metaagent-")
-        os.chmod(self._folder, 0o711)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, tempfile.TemporaryFile() as errors:
+            try:
+                os.chmod(self._folder, 0o711)
+                self._control.setblocking(False)
+                self._process = self._launch(theirs.fileno(), errors.fileno())
+                theirs.close()
+                self._loop.add_reader(self._control, self._on_message)
+                await asyncio.wait_for(self._ready, START_TIMEOUT_S)
+                if self.mode == "j":
+                    os.rmdir(self._folder)  # the zygote has made the mount on it its root, and needs it no more
+            except TimeoutError:
+                await self.close()
+                raise SandboxUnavailable(f"the {self.kind} zygote did not start in {START_TIMEOUT_S:g} s") from None
+            except SandboxUnavailable as error:
+                await self.close()
+                errors.seek(0)
+                said = errors.read().decode(errors="replace").strip()
+                raise SandboxUnavailable(f"{error}{': ' + said[-2000:] if said else ''}") from None
+            except BaseException:
+                await self.close()
+                raise
+
+    def _launch(self, control: int, errors: int) -> subprocess.Popen[bytes]:
         arguments = {
-            "control_fd": theirs.fileno(),
+            "control_fd": control,
             "kind": self.kind,
             "mode": self.mode,
             "folder": self._folder,
@@ -98,42 +128,42 @@ class Hatchery:
             "OPENBLAS_NUM_THREADS": "1",
             "METAAGENT_IDS": json.dumps([os.geteuid(), os.getegid()]),
         }
-        with tempfile.TemporaryFile() as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "sandbox.zygote", json.dumps(arguments)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env=environment,
-                cwd="/",
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-            theirs.close()
-            self._control.setblocking(False)
-            self._ready = loop.create_future()
-            loop.add_reader(self._control, self._on_message)
-            try:
-                await asyncio.wait_for(self._ready, START_TIMEOUT_S)
-            except TimeoutError:
-                await self.close()
-                raise SandboxUnavailable(f"the {self.kind} zygote did not start in {START_TIMEOUT_S:g} s") from None
-            except SandboxUnavailable as error:
-                await self.close()
-                errors.seek(0)
-                said = errors.read().decode(errors="replace").strip()
-                raise SandboxUnavailable(f"{error}{': ' + said[-2000:] if said else ''}") from None
+        return subprocess.Popen(
+            [sys.executable, "-m", "sandbox.zygote", json.dumps(arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env=environment,
+            cwd="/",
+            pass_fds=[control],
+            start_new_session=True,
+        )
 
     def send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
+        """Queue a message for the zygote; it gets descriptors of its own. Raises when the zygote is dead."""
+        if self.dead is None:
+            self._outbox.append((json.dumps(message).encode(), [os.dup(fd) for fd in fds or []]))
+            self._flush()
         if self.dead is not None:
             raise SandboxUnavailable(self.dead, "run again; the zygote is started anew")
-        try:
-            socket.send_fds(self._control, [json.dumps(message).encode()], fds or [])
-        except (BrokenPipeError, ConnectionError):
-            self._die("the zygote has ended")
-            raise SandboxUnavailable("the zygote has ended", "run again; it is started anew") from None
-        except BlockingIOError:
-            raise SandboxUnavailable("the zygote is not keeping up", "run fewer jails at once") from None
+
+    def _flush(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        while self._outbox:
+            data, fds = self._outbox[0]
+            try:
+                socket.send_fds(self._control, [data], fds)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS):
+                    self._retry = self._loop.call_later(RETRY_S, self._flush)
+                else:
+                    self._die("the zygote has ended")
+                return
+            self._outbox.popleft()
+            for fd in fds:
+                os.close(fd)
 
     def spawn(self, fds: list[int], limits: dict[str, int], workspace: int | None = None) -> Jailed:
         """Fork one jail that gets these descriptors (the caller closes its own copies)."""
@@ -143,7 +173,7 @@ class Hatchery:
         self._ending[number] = ended
         try:
             self.send({"op": "spawn", "id": number, "limits": limits, "workspace": workspace}, fds)
-        except SandboxUnavailable:
+        except BaseException:
             self._ending.pop(number, None)
             raise
         return Jailed(number, ended, self)
@@ -157,11 +187,13 @@ class Hatchery:
         try:
             self.send({"op": "workspace", "id": number, "disk_mb": disk_mb})
             return number, await asyncio.wait_for(future, REAP_TIMEOUT_S)
+        except TimeoutError:
+            raise SandboxUnavailable(f"the zygote made no workspace within {REAP_TIMEOUT_S:g} s") from None
         finally:
             self._folders.pop(number, None)
 
     def drop_workspace(self, number: int) -> None:
-        if self.dead is None:
+        with contextlib.suppress(SandboxUnavailable):  # a dead zygote's workspaces are gone
             self.send({"op": "drop_workspace", "id": number})
 
     def _on_message(self) -> None:
@@ -188,13 +220,14 @@ class Hatchery:
             case "exited":
                 ended = self._ending.pop(message["id"], None)
                 if ended and not ended.done():
-                    ended.set_result(Exit(message["status"], message["cpu_s"], message["max_rss_mb"]))
+                    ended.set_result(Exit(message["status"], message["cpu_s"]))
             case "workspace":
                 folder = self._folders.get(message["id"])
                 if folder and not folder.done():
                     folder.set_result(fds[0])
-                else:
+                else:  # nobody waits for it any more
                     os.close(fds[0])
+                    self.drop_workspace(message["id"])
             case "failed":
                 self._failed(message["id"], message["error"])
 
@@ -203,6 +236,7 @@ class Hatchery:
         for future in (self._ending.pop(number, None), self._folders.get(number), self._ready if not number else None):
             if future and not future.done():
                 future.set_exception(reason)
+                future.exception()  # seen: whoever waits gets it, nobody has to
 
     def _map_ids(self, pid: int) -> None:
         """Give the zygote's user namespace ids of its own, which only a privileged host can."""
@@ -220,6 +254,11 @@ class Hatchery:
             return
         self.dead = reason
         self._loop.remove_reader(self._control)
+        if self._retry is not None:
+            self._retry.cancel()
+        while self._outbox:
+            for fd in self._outbox.popleft()[1]:
+                os.close(fd)
         waiting = [*self._ending.values(), *self._folders.values(), *([self._ready] if self._ready else [])]
         for future in waiting:
             if not future.done():
@@ -229,16 +268,16 @@ class Hatchery:
 
     async def close(self) -> None:
         """End the zygote, its jails with it, and remove its folder."""
-        if not hasattr(self, "_process"):
-            return
         self._die("the sandbox was closed")
         self._control.close()
-        try:
-            await asyncio.to_thread(self._process.wait, REAP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait, REAP_TIMEOUT_S)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._process is not None:
+            try:
+                await asyncio.to_thread(self._process.wait, REAP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                await asyncio.to_thread(self._process.wait, REAP_TIMEOUT_S)
+        if os.path.isdir(self._folder):
+            await asyncio.to_thread(subprocess.run, [*RM, self._folder], timeout=REAP_TIMEOUT_S, check=False)
 
 
 def package_folders(preload: tuple[str, ...]) -> list[str]:

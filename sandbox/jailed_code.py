@@ -6,15 +6,18 @@ The jail is the only boundary here. This module imports little, since code runs 
 from __future__ import annotations
 
 import atexit
+import builtins
+import gc
 import os
 import signal
 import sys
 import threading
-import traceback
 import types
+from typing import Any
 
 OUT_OF_MEMORY = 121
 """Exit status that tells the host that a MemoryError ended the code (a hint about its own limit, no more)."""
+_OURS = ("sandbox", "engine", "workflow")
 
 
 def run(fds: list[int]) -> None:
@@ -24,19 +27,23 @@ def run(fds: list[int]) -> None:
     os.close(fds[0])
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     module = types.ModuleType("__main__")
-    module.__dict__["__builtins__"] = __builtins__
-    sys.modules["__main__"] = module
-    sys.argv = ["-c"]
-    sys.path[0:0] = [""]
+    module.__dict__["__builtins__"] = builtins
+    _look_like_python(module)
     status = _status_of(source, module)
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself does at its end
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException:
-        status = status or 1
-    os._exit(status)
+    os._exit(_finish(module) or status)
+
+
+def _look_like_python(module: types.ModuleType) -> None:
+    """Replace what the zygote's interpreter was started with by what `python -c` has."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
+        del sys.modules[name]
+    sys.modules["__main__"] = module
+    sys.argv, sys.orig_argv = ["-c"], ["python", "-c"]
+    sys.path[0] = ""
+    # The old ones believe that they are /dev/null, where one can seek.
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _status_of(source: bytes, module: types.ModuleType) -> int:
@@ -44,12 +51,7 @@ def _status_of(source: bytes, module: types.ModuleType) -> int:
         code = compile(source, "<string>", "exec", dont_inherit=True)
         exec(code, module.__dict__)
     except SystemExit as stop:
-        if stop.code is None:
-            return 0
-        if isinstance(stop.code, int):
-            return stop.code & 0xFF
-        print(stop.code, file=sys.stderr)
-        return 1
+        return _exit_status(stop.code)
     except MemoryError:
         _print_traceback()
         return OUT_OF_MEMORY
@@ -59,11 +61,42 @@ def _status_of(source: bytes, module: types.ModuleType) -> int:
     return 0
 
 
+def _exit_status(code: Any) -> int:
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    try:
+        print(code, file=sys.stderr)
+    except BaseException:
+        return 1
+    return 1
+
+
+def _finish(module: types.ModuleType) -> int:
+    """What the interpreter does at its end: threads, exit functions, open files. Returns 0 if all went well."""
+    status = 0
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # the interpreter's own first step
+        atexit._run_exitfuncs()
+        if threading.active_count() == 1:  # daemon threads may be using it
+            module.__dict__.clear()
+            gc.collect()
+    except BaseException:
+        status = 1
+    for stream in {id(stream): stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)}.values():
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except BaseException:
+            status = 120  # as Python does
+    return status
+
+
 def _print_traceback() -> None:
     kind, error, frames = sys.exc_info()
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
     try:
-        traceback.print_exception(kind, error, frames)
+        assert kind is not None and error is not None
+        sys.excepthook(kind, error.with_traceback(frames), frames)
     except BaseException:
         os.write(2, b"(the traceback could not be printed)\n")

@@ -120,9 +120,7 @@ class Sandbox(Protocol):
 
     def workspace(self, disk_mb: int = 64) -> AbstractAsyncContextManager[Workspace]: ...
 
-    async def call(
-        self, target: str, payload: JsonValue, *, wall_s: float = 10.0, memory_mb: int = 1024
-    ) -> JsonValue:
+    async def call(self, target: str, payload: JsonValue, *, wall_s: float = 10.0, memory_mb: int = 1024) -> JsonValue:
         """Run the trusted function `package.module:name` on untrusted data in a jail of its own.
 
         Raises `LimitExceeded`, or `ProgramFailed` with what the function raised.
@@ -130,5 +128,3 @@ class Sandbox(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-

@@ -18,7 +18,7 @@ import workflow
 import workflow.nodes
 from engine.drivers import drive_sync
 from sandbox.facades import facade
-from sandbox.frames import BlockingChannel
+from sandbox.frames import BlockingChannel, ChannelClosed
 from sandbox.guards import program_globals
 from sandbox.policy import compile_program
 from workflow.bridge import as_steps, perform
@@ -39,6 +39,7 @@ from workflow.scheduler import Issued, Scheduler
 
 PROGRAM = "<program>"
 _PRINT_CHUNK = 8192
+_PRINT_FRAME = 1 << 20
 _REPLIES: dict[str, Callable[..., Any]] = {"agent": AgentReply, "tool": ToolReply, "code": CodeReply}
 _NODE_NAMES = ("AgentNode", "EnsembleNode", "DebateNode", "ReflectionNode", "RouterNode", "WorkflowNode")
 
@@ -60,9 +61,7 @@ class _Program:
         self.result: Message | None = None
         modules = {
             "workflow": facade("workflow", {name: getattr(workflow, name) for name in workflow.__all__}),
-            "workflow.nodes": facade(
-                "workflow.nodes", {name: getattr(workflow.nodes, name) for name in _NODE_NAMES}
-            ),
+            "workflow.nodes": facade("workflow.nodes", {name: getattr(workflow.nodes, name) for name in _NODE_NAMES}),
         }
         self.globals = program_globals(
             question=self.question, write=self.write, run_code=self.run_code, seed=job["seed"], modules=modules
@@ -75,9 +74,11 @@ class _Program:
             self.flush()
 
     def flush(self) -> None:
-        if self.printed and not self.describing:
-            self.channel.send({"op": "print", "text": "".join(self.printed)})
+        text = "".join(self.printed)
         self.printed, self.size = [], 0
+        if not self.describing:
+            for start in range(0, len(text), _PRINT_FRAME):
+                self.channel.send({"op": "print", "text": text[start : start + _PRINT_FRAME]})
 
     def run_code(self, request: CodeRun) -> CodeReply:
         return perform(request)
@@ -155,15 +156,29 @@ class _Program:
 
 def run(fds: list[int]) -> NoReturn:
     """Serve one job of the host on the channel, then exit."""
-    channel = BlockingChannel(fds[0])
-    job = channel.receive()
+    _serve(BlockingChannel(fds[0]), _run_program)
+
+
+def run_call(fds: list[int]) -> NoReturn:
+    """Serve one jailed call: `{"target": "module:function", "payload": ...}`."""
+    _serve(BlockingChannel(fds[0]), _run_call)
+
+
+def _serve(channel: BlockingChannel, work: Callable[[BlockingChannel, dict[str, Any]], dict[str, Any]]) -> NoReturn:
+    """Receive a job, send what became of it, exit. Whatever was raised becomes the outcome."""
+    outcome: dict[str, Any]
     try:
-        outcome = _run_program(channel, job)
-    except EOFError:
-        os._exit(0)
-    except MemoryError:
-        outcome = {"op": "out_of_memory"}
-    channel.send(outcome)
+        job = channel.receive()
+        try:
+            outcome = work(channel, job)
+        except MemoryError:
+            outcome = {"op": "out_of_memory"}
+        try:
+            channel.send(outcome)
+        except (TypeError, ValueError, RecursionError, MemoryError) as error:  # it is not JSON, or too large
+            channel.send(_failed(error))
+    except ChannelClosed:
+        pass
     os._exit(0)
 
 
@@ -176,9 +191,9 @@ def _run_program(channel: BlockingChannel, job: dict[str, Any]) -> dict[str, Any
         drive_sync(Scheduler(program.steps(compiled.code)), program.send, program.receive)
     except _Described:
         return program.description()
-    except (EOFError, MemoryError):
+    except (ChannelClosed, MemoryError):
         raise
-    except Exception as error:
+    except BaseException as error:  # a program may raise KeyboardInterrupt too
         program.flush()
         return _failed(error)
     program.flush()
@@ -187,30 +202,24 @@ def _run_program(channel: BlockingChannel, job: dict[str, Any]) -> dict[str, Any
     return {"op": "answer", "text": program.answer}
 
 
-def _failed(error: Exception) -> dict[str, Any]:
+def _run_call(channel: BlockingChannel, job: dict[str, Any]) -> dict[str, Any]:
+    module, _, name = job["target"].partition(":")
+    try:
+        return {"op": "result", "value": getattr(importlib.import_module(module), name)(job["payload"])}
+    except MemoryError:
+        raise
+    except BaseException as error:
+        return {**_failed(error), "line": None}
+
+
+def _failed(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     line = next((frame.lineno for frame in reversed(frames) if frame.filename == PROGRAM), None)
     try:
         message = str(error)
     except Exception as broken:
         message = f"(its message could not be read: {type(broken).__name__})"
-    return {"op": "failed", "error_type": type(error).__name__, "message": message[:4000], "line": line}
-
-
-def run_call(fds: list[int]) -> NoReturn:
-    """Serve one jailed call: `{"target": "module:function", "payload": ...}`."""
-    channel = BlockingChannel(fds[0])
-    job = channel.receive()
-    module, _, name = job["target"].partition(":")
-    outcome: dict[str, Any]
-    try:
-        outcome = {"op": "result", "value": getattr(importlib.import_module(module), name)(job["payload"])}
-    except MemoryError:
-        outcome = {"op": "out_of_memory"}
-    except Exception as error:
-        outcome = {**_failed(error), "line": None}
-    channel.send(outcome)
-    os._exit(0)
+    return {"op": "failed", "error_type": type(error).__name__[:200], "message": message[:4000], "line": line}
 
 
 def warm() -> None:

@@ -49,7 +49,9 @@ class Zygote:
     ) -> None:
         self.control = control
         self.pidfd = fcntl.fcntl(os.pidfd_open(os.getpid()), fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD)
-        self.kind, self.mode, self.job = kind, mode, job
+        self.kind: Kind = kind
+        self.mode: Mode = mode
+        self.job = job
         self.folder = folder
         self.many_uids = many_uids
         self.extra = extra
@@ -115,7 +117,7 @@ class Zygote:
                 continue
             cpu_s = usage.ru_utime + usage.ru_stime
             self.send({"op": "exited", "id": number, "status": status, "cpu_s": cpu_s})
-            if os.path.isdir(self.scratch_path(number)):
+            if self.mode == "j0":
                 self.remove(self.scratch_path(number))
 
     def end(self) -> None:
@@ -128,8 +130,10 @@ class Zygote:
             os.execv(RM[0], [*RM, self.folder])
 
     def remove(self, path: str) -> None:
-        """Delete a folder in a process of its own, which `reap` will meet."""
-        if os.fork() == 0:
+        """Delete a folder if there is one; unless it is empty, in a process of its own, which `reap` will meet."""
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+        if os.path.isdir(path) and os.fork() == 0:
             try:
                 os.execv(RM[0], [*RM, path])
             finally:
@@ -174,6 +178,7 @@ class Zygote:
             work = self.folder + "/empty"
         else:
             work = self.workspace_path(workspace) if workspace else self.scratch_path(message["id"])
+        os.environ.update({"HOME": work, "TMPDIR": work})
         self.keep_only(fds)
         if self.mode == "j":
             kernel.enter_root("/jail")
@@ -204,24 +209,33 @@ class Zygote:
         for fd in (*sorted((self.control.fileno(), self.pidfd)), os.sysconf("SC_OPEN_MAX")):
             os.closerange(start, fd)
             start = fd + 1
-        os.set_inheritable(3, True)
 
     def workspace_path(self, number: int) -> str:
         return f"{'' if self.mode == 'j' else self.folder}/workspaces/{int(number)}"
 
+    def scratch_path(self, number: int) -> str:
+        """Mode j0: where a run without a workspace works. In mode j that is a tmpfs of the run's own."""
+        return f"{self.folder}/scratch/{int(number)}"
+
     def make_workspace(self, number: int, disk_mb: int) -> None:
         """A folder for a run's code: in mode j a tmpfs of its own, so that its size is limited."""
         path = self.workspace_path(number)
-        os.mkdir(path)
         if self.mode == "j":
+            os.mkdir(path)
             data = f"size={disk_mb}m,nr_inodes=4096,mode=777"
             kernel.mount("none", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, data)
-        os.chmod(path, 0o777)
+        else:
+            self.make_folder(path, self.user({"workspace": number}))
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.send({"op": "workspace", "id": number}, [fd])
         finally:
             os.close(fd)
+
+    def make_folder(self, path: str, uid: int | None) -> None:
+        os.mkdir(path, 0o700)
+        if uid is not None:
+            os.chown(path, uid, uid)
 
     def drop_workspace(self, number: int) -> None:
         path = self.workspace_path(number)
@@ -229,7 +243,7 @@ class Zygote:
             kernel.unmount(path)
             os.rmdir(path)
         else:
-            shutil.rmtree(path, ignore_errors=True)
+            self.remove(path)
 
 
 def enter_namespaces(control: socket.socket, kind: Kind, folder: str, extra: list[str]) -> bool:
@@ -264,7 +278,9 @@ def enter_namespaces(control: socket.socket, kind: Kind, folder: str, extra: lis
 
 
 def main(control_fd: int, kind: Kind, mode: Mode, folder: str, preload: list[str], extra: list[str]) -> None:
-    control = socket.socket(fileno=control_fd)
+    control = socket.socket(fileno=fcntl.fcntl(control_fd, fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD))
+    os.close(control_fd)
+    os.umask(0o022)
     module = importlib.import_module("sandbox.jailed_code" if kind == "code" else "sandbox.worker")
     job: Job = module.run_call if kind == "call" else module.run
     for name in preload:
@@ -278,15 +294,15 @@ def main(control_fd: int, kind: Kind, mode: Mode, folder: str, preload: list[str
         if mode == "j":
             many_uids = enter_namespaces(control, kind, folder, extra)
         else:
-            for name in ("empty", "workspaces"):
-                os.makedirs(f"{folder}/{name}", exist_ok=True)
+            for name in ("empty", "scratch", "workspaces"):
+                os.mkdir(f"{folder}/{name}")
             os.chmod(f"{folder}/empty", 0o555)
             many_uids = os.geteuid() == 0 and (kind == "program" or jail.shared_files_reachable(extra))
     except OSError as error:
         control.send(json.dumps({"op": "failed", "id": 0, "error": str(error)}).encode())
         return
     os.environ.clear()
-    os.environ.update({"HOME": jail.WORK, "TMPDIR": jail.WORK, "PATH": "/nonexistent", "LANG": "C.UTF-8"})
+    os.environ.update({"PATH": "/nonexistent", "LANG": "C.UTF-8"})
     zygote = Zygote(control, kind, mode, folder, job, many_uids, extra, base_mb)
     # What is alive now stays shared with every child: keep the collector from touching it.
     gc.collect()
@@ -294,7 +310,9 @@ def main(control_fd: int, kind: Kind, mode: Mode, folder: str, preload: list[str
     zygote.send({"op": "ready", "mode": mode})
     os.dup2(silence, 2)  # what a jail inherits as its stderr
     os.close(silence)
-    zygote.serve()
+    with contextlib.suppress(ConnectionError):
+        zygote.serve()
+    zygote.end()
 
 
 if __name__ == "__main__":

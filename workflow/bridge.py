@@ -46,8 +46,18 @@ def perform(request: Request) -> Any:
 
 
 def as_steps(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Steps:
-    """A generator that runs `function(*args, **kwargs)` and yields what it asks for through `perform`."""
-    call = _Call(lambda: function(*args, **kwargs))
+    """A generator that runs `function(*args, **kwargs)` and yields what it asks for through `perform`.
+
+    A node or tool that calls `exit()` fails; it does not end whoever runs it.
+    """
+
+    def run() -> Any:
+        try:
+            return function(*args, **kwargs)
+        except SystemExit as stop:
+            raise RuntimeError(f"exit({stop.code!r}) was called inside a node or tool; return instead") from None
+
+    call = _Call(run)
     # The greenlet must switch back to whoever resumes it now, not to whoever created it.
     call.parent = getcurrent()
     outcome = call.switch()

@@ -29,11 +29,15 @@ IGNORED_ARGUMENTS = frozenset(
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that `name` was probably meant to be, or None."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    shortened = (other for other in names if len(name) > 2 and other.startswith(name))
+    return close[0] if close else next(shortened, None)
 
 
 def contract(function: Callable[P, R]) -> Callable[P, R]:
@@ -54,15 +58,33 @@ def contract(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return validated[0](self, *args, **kwargs)
         except ValidationError as error:
-            raise ContractError(_explain(self, function.__name__, names, args, kwargs, error)) from None
+            places = ["self", *names]
+            raise ContractError(_explain(self, function.__name__, names, places, args, kwargs, error)) from None
 
     return checked  # type: ignore[return-value]  # same parameters, with `self` made explicit
+
+
+def contract_data(cls: type[T]) -> type[T]:
+    """Let a pydantic dataclass raise the same `ContractError` as a node that is built wrongly."""
+    build = cls.__init__
+    names = list(inspect.signature(cls).parameters)
+
+    @functools.wraps(build)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            build(self, *args, **kwargs)
+        except ValidationError as error:
+            raise ContractError(_explain(self, "__init__", names, names, args, kwargs, error)) from None
+
+    cls.__init__ = checked
+    return cls
 
 
 def _explain(
     self: Any,
     method: str,
     names: list[str],
+    places: list[str],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     error: ValidationError,
@@ -73,13 +95,14 @@ def _explain(
     problems = []
     for item in error.errors():
         place = item["loc"][0] if item["loc"] else ""
-        argument = names[place - 1] if isinstance(place, int) and 0 < place <= len(names) else str(place)
+        argument = places[place] if isinstance(place, int) and place < len(places) else str(place)
         where = ".".join(str(part) for part in (argument, *item["loc"][1:]))
         if item["type"] == "unexpected_keyword_argument":
             hint = nearest(argument, names)
             fix = f"did you mean {hint!r}?" if hint else f"valid arguments: {', '.join(names)}"
             problems.append(f"unknown argument {argument!r}; {fix}")
         elif item["type"] in (
+            "missing",
             "missing_argument",
             "missing_positional_only_argument",
             "missing_keyword_only_argument",

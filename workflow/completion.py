@@ -45,7 +45,7 @@ class Sampling(BaseModel):
 class Usage(BaseModel):
     """Tokens counted by the engine; `cost_usd` only where a price is configured."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, defer_build=True, ser_json_inf_nan="strings")
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -95,6 +95,8 @@ class Completion(BaseModel):
     `token_ids` and `logprobs` have one entry per completion token; `logprobs` are natural logs under the
     sampling actually used.
     """
+
+    model_config = ConfigDict(defer_build=True, ser_json_inf_nan="strings")
 
     text: str
     finish_reason: FinishReason = "stop"

@@ -40,7 +40,7 @@ class Finding(BaseModel):
 class Failure(BaseModel):
     """Serializable record of a failed run; `kind` says which exception it stands for."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, defer_build=True, ser_json_inf_nan="strings")
 
     kind: FailureKind
     message: str

@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from workflow.checks import contract_data
+
 _STRICT = ConfigDict(extra="forbid", validate_assignment=True)
 
 
@@ -24,6 +26,7 @@ class MessageType(StrEnum):
     ERROR = "error"
 
 
+@contract_data
 @dataclass(config=_STRICT)
 class Message:
     """What one node hands to the next. `content` is the whole text; `metadata["delivery"]`, where present, is
@@ -41,6 +44,7 @@ class Message:
         return self.metadata.get("delivery", self.content)
 
 
+@contract_data
 @dataclass(config=_STRICT)
 class Context:
     """The messages and the free-form state of one run. Nodes read it; workflows append to it."""

@@ -351,10 +351,7 @@ class DebateNode(WorkflowNode):
             )
             shown = [*said, request] if said else []
             outcomes = yield Parallel(
-                [
-                    NodeCall(debater, context.extended(*shown, reader="the other debaters"))
-                    for debater in self.debaters
-                ]
+                [NodeCall(debater, context.extended(*shown, reader="the other debaters")) for debater in self.debaters]
             )
             said = _labelled(self.debaters, outcomes)
         if self.judge is None or all(isinstance(outcome, Exception) for outcome in outcomes):

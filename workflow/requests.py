@@ -101,7 +101,11 @@ class NodeCall:
 
 @dataclass(slots=True)
 class Parallel:
-    """Run several nodes side by side. Reply: one `Message` or `Exception` for each, in the given order."""
+    """Run several nodes side by side. Reply: one `Message` or `Exception` for each, in the given order.
+
+    Give each its own copy of the context (`extended()`). Its `state` is shared: what two nodes set under one key
+    stands as the later reply left it.
+    """
 
     calls: Sequence[NodeCall]
 

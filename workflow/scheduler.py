@@ -16,9 +16,8 @@ from typing import Any
 
 from workflow.requests import Delivery, Leaf, NodeCall, Parallel, Request, Steps, ToolResult
 
-
-MAX_DEPTH = 10_000
-"""Nodes inside one another on one branch; a node that contains itself stops here."""
+MAX_DEPTH = 5_000
+"""Nodes inside one another; a node that contains itself stops here."""
 
 
 @dataclass(slots=True)
@@ -48,6 +47,7 @@ class _Branch:
     parent: _Branch | None = None
     """The branch that waits for this one and others, if any."""
     level: int = 0
+    """How many nodes are above this branch."""
 
 
 class Scheduler:
@@ -149,12 +149,14 @@ class Scheduler:
 
     def _enter(self, branch: _Branch, path: str, call: NodeCall, index: str = "") -> None:
         """Start a node on a branch. Raises for what is no node."""
-        node = call.node if isinstance(call, NodeCall) else call
+        if not isinstance(call, NodeCall):
+            raise TypeError(f"{path or 'the program'} ran {type(call).__name__} in parallel, not a NodeCall")
+        node = call.node
         name = getattr(node, "name", None)
         if not isinstance(name, str) or not hasattr(node, "steps"):
             fix = "; call super().__init__(name) in its __init__" if hasattr(node, "steps") else ""
             raise TypeError(f"{path or 'the program'} ran {type(node).__name__}, which is not a node with a name{fix}")
-        if len(branch.frames) >= MAX_DEPTH:
+        if branch.level + len(branch.frames) >= MAX_DEPTH:
             raise RecursionError(f"{name!r} is more than {MAX_DEPTH} nodes deep; does a node contain itself?")
         steps = node.steps(call.context)
         if not isinstance(steps, Generator):
@@ -190,7 +192,7 @@ class Scheduler:
             return store
 
         for index, call in enumerate(request.calls):
-            branch = _Branch(done(index), parent=parent, level=parent.level + 1)
+            branch = _Branch(done(index), parent=parent, level=parent.level + len(parent.frames))
             error: Exception | None = None
             try:
                 self._enter(branch, path, call, f"[{index}]")

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from workflow.checks import contract, nearest
 from workflow.text import blocks
 
+
 class Tool(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -28,8 +29,13 @@ class Tool(BaseModel):
     @field_validator("parameters")
     @classmethod
     def _is_object_schema(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if value and value.get("type", "object") != "object":
+        if value.get("type", "object") != "object":
             raise ValueError('parameters must be a JSON Schema of type "object"')
+        if not isinstance(value.get("properties", {}), dict):
+            raise ValueError("properties must map each argument's name to its JSON Schema")
+        required = value.get("required", [])
+        if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+            raise ValueError("required must be a list of argument names")
         return value
 
     @property

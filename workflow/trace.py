@@ -6,17 +6,19 @@ JSON-lines form; it writes no files. `t` is seconds since the run started.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from workflow.completion import ChatMessage, Completion, Sampling, Usage
 from workflow.failures import Failure, LimitKind
 
 
 class _Event(BaseModel):
-    model_config = ConfigDict(extra="forbid", defer_build=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True, ser_json_inf_nan="strings")
 
     t: float = 0.0
 
@@ -127,8 +129,12 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def event_to_json(event: Event) -> str:
-    """One line of JSON, without the newline."""
-    return event.model_dump_json(exclude_none=True)
+    """One line of JSON, without the newline. Halves of surrogate pairs, which are no text, become `?`."""
+    try:
+        return event.model_dump_json(exclude_none=True)
+    except PydanticSerializationError:
+        text = json.dumps(event.model_dump(exclude_none=True), ensure_ascii=False, default=str)
+        return text.encode(errors="replace").decode()
 
 
 class Trace(BaseModel):

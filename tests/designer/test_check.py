@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import workflow
 from designer.check import CheckReport, check_payload, check_program, check_source
 from designer.extract import MAX_SOURCE_BYTES
-from sandbox import Description
+from sandbox import Description, ProcessSandbox
 from templates import load_templates
 from workflow.failures import Finding, LimitExceeded, ProgramFailed, SandboxUnavailable
 from workflow.graph import GraphNode
@@ -599,3 +599,23 @@ def test_an_unavailable_sandbox_is_raised() -> None:
 def test_oversized_source_never_reaches_the_jail() -> None:
     report = checked(FakeSandbox(Description(), AssertionError("was called")), "#" * (MAX_SOURCE_BYTES + 1))
     assert [finding.code for finding in report.findings] == ["too-large"]
+
+
+def test_in_a_real_jail() -> None:
+    """The jail adds the graph, what only building shows, and walls around hostile source."""
+    fails = GOOD + "prompts = {}\nprint(prompts['First'])\n"
+    bomb = "from workflow import Workflow\nx = " + "[" * 150 + "]" * 150 + "\nx = " + "-" * 90_000 + "1\n"
+    sources = [GOOD, GOOD_PROGRAMS["nodes of its own"], GOOD_PROGRAMS["function that builds all"], fails, bomb]
+
+    async def check_all() -> list[CheckReport]:
+        async with ProcessSandbox(preload=("designer.check",)) as sandbox:
+            return [await check_program(source, sandbox, "q") for source in sources]
+
+    good, own, hidden, failing, hostile = asyncio.run(check_all())
+    assert (good.ok, good.findings) == (True, [])
+    assert good.graph is not None
+    assert [node.name for node in good.graph.walk()] == ["good", "Both", "First", "Second"]
+    assert (own.ok, own.findings) == (True, [])
+    assert [(f.code, f.line, "'Seen'" in f.message) for f in hidden.findings] == [("unreachable-node", 21, True)]
+    assert [(f.code, f.line, "KeyError" in f.message) for f in failing.findings] == [("build-failed", 9, True)]
+    assert [finding.code for finding in hostile.findings] == ["too-complex"]
