@@ -9,7 +9,7 @@ import asyncio
 import importlib.metadata
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -17,7 +17,6 @@ from pydantic import BaseModel, ValidationError
 from metaagent.console import (
     EXIT_CODES,
     ExitCode,
-    Stop,
     code,
     command,
     note,
@@ -27,9 +26,11 @@ from metaagent.console import (
     stdout,
     usage_error,
 )
+from metaagent.inputs import read_problem, read_text, write_text
+from workflow.completion import Sampling
+from workflow.limits import Limits
 
-LONGEST_INPUT = 1 << 20
-"""Characters that are read of a problem or a program; the check refuses programs far below that."""
+LIMITS, SAMPLING = Limits(), Sampling()
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -59,7 +60,7 @@ EngineSpec = Annotated[
         "-e",
         metavar="SPEC",
         envvar="METAAGENT_ENGINE",
-        help="Where replies come from: openai:MODEL[@URL], transformers:PATH or replay:FILE.",
+        help="Where replies come from: openai:MODEL@URL, transformers:PATH or replay:FILE.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -95,18 +96,19 @@ def design(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Write a multi-agent program for a problem, and show why, its code and its graph.
+    """Write a multi-agent program for a problem.
 
-    Without an engine the template bank writes it, with no model at all.
+    Shows why it is built this way, its code and its graph. Without an engine the template bank writes it, with no
+    model at all.
     """
     from metaagent import designing
 
-    text = _read_problem(problem, file)
+    text = read_problem(problem, file)
     if run and not engine:
         usage_error("--run needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
-    report = asyncio.run(designing.design(text, engine, samples=samples, style=style, run=run, seed=seed))
+    report = asyncio.run(designing.design(text, engine or None, samples=samples, style=style, run=run, seed=seed))
     if save is not None and report.design is not None:
-        _write(save, report.design.program or "")
+        write_text(save, report.design.program or "")
         report.saved = str(save)
     if as_json:
         print_json(report)
@@ -128,27 +130,28 @@ def run(
     ] = None,
     transcript: Annotated[bool, typer.Option("--transcript", "-t", help="Print the transcript, too.")] = False,
     seed: Seed = 0,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.", min=0)] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest reply, in tokens.", min=1)] = None,
-    wall_s: Annotated[float | None, typer.Option(help="Limit: seconds in all.")] = None,
-    cpu_s: Annotated[int | None, typer.Option(help="Limit: CPU seconds of the program.")] = None,
-    memory_mb: Annotated[int | None, typer.Option(help="Limit: memory of the program, MiB.")] = None,
-    output_bytes: Annotated[int | None, typer.Option(help="Limit: bytes that it prints.")] = None,
-    agent_calls: Annotated[int | None, typer.Option(help="Limit: agent calls.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Limit: tokens of all agent calls.")] = None,
-    tool_calls: Annotated[int | None, typer.Option(help="Limit: tool calls and code runs.")] = None,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = SAMPLING.temperature,
+    max_tokens: Annotated[int, typer.Option(help="Longest reply, in tokens.")] = SAMPLING.max_tokens,
+    wall_s: Annotated[float, typer.Option(help="Limit: seconds in all.")] = LIMITS.wall_s,
+    cpu_s: Annotated[int, typer.Option(help="Limit: CPU seconds of the program.")] = LIMITS.cpu_s,
+    memory_mb: Annotated[int, typer.Option(help="Limit: memory of the program, MiB.")] = LIMITS.memory_mb,
+    output_bytes: Annotated[int, typer.Option(help="Limit: bytes that it prints.")] = LIMITS.output_bytes,
+    agent_calls: Annotated[int, typer.Option(help="Limit: agent calls.")] = LIMITS.agent_calls,
+    tokens: Annotated[int, typer.Option(help="Limit: tokens of all agent calls.")] = LIMITS.tokens,
+    tool_calls: Annotated[int, typer.Option(help="Limit: tool calls and code runs.")] = LIMITS.tool_calls,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Check a program, run it on a problem in the jail, and show its answer and where it came from."""
+    """Check a program, run it in the jail, show its answer.
+
+    Says which agent the answer came from, what it cost, and what went wrong if something did.
+    """
     from metaagent import running
     from metaagent.transcript import print_transcript
-    from workflow.completion import Sampling
-    from workflow.limits import Limits
 
-    text = _read_problem(problem, file)
+    text = read_problem(problem, file)
     if not engine:
         usage_error("running needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
-    limits = _chosen(
+    limits = _validated(
         Limits,
         wall_s=wall_s,
         cpu_s=cpu_s,
@@ -158,9 +161,9 @@ def run(
         tokens=tokens,
         tool_calls=tool_calls,
     )
-    sampling = _chosen(Sampling, temperature=temperature, max_tokens=max_tokens)
+    sampling = _validated(Sampling, temperature=temperature, max_tokens=max_tokens)
     settings = running.RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold)
-    source = _read_text(program)
+    source = read_text(program)
     report, record = asyncio.run(running.run_file(source, text, str(program), engine, settings, trace))
     if as_json:
         print_json(report)
@@ -180,10 +183,13 @@ def check(
     ],
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Check programs without running them: one finding per line, with its fix."""
+    """Check programs without asking any agent.
+
+    Prints one finding per line, with its fix.
+    """
     from metaagent import running
 
-    sources = {str(path): _read_text(path) for path in programs}
+    sources = {str(path): read_text(path) for path in programs}
     reports = asyncio.run(running.check_all(sources))
     if as_json:
         print_json({"ok": all(report.ok for report in reports.values()), "programs": reports})
@@ -203,10 +209,13 @@ def show(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print Mermaid text instead of a tree.")] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Show the graph of a program's workflow: built in a jail, no agent is asked."""
+    """Show the graph of a program's workflow.
+
+    The workflow is built in a jail; no agent is asked.
+    """
     from metaagent import render, running
 
-    described = asyncio.run(running.describe(_read_text(program)))
+    described = asyncio.run(running.describe(read_text(program)))
     if as_json:
         print_json(described)
     elif described.graph is None:
@@ -249,7 +258,10 @@ def templates(
 @app.command(epilog=EXIT_CODES)
 @command
 def doctor(as_json: AsJson = False) -> ExitCode:
-    """Look for what works here and what does not: Python, extras, jail, engines, Docker, GPU. Tries the jail."""
+    """See what works on this machine, and how to mend the rest.
+
+    Looks at Python, extras, engines, Docker and GPU, and tries forbidden actions in a real jail.
+    """
     from metaagent import doctor as examination
 
     diagnosis = asyncio.run(examination.diagnose())
@@ -295,67 +307,24 @@ def demo(
         ),
     ] = None,
 ) -> ExitCode:
-    """Show the main job on a real problem, without a model: design, graph, run, trace, grade."""
+    """Show the main job on a real problem, without a model.
+
+    Design, graph, run, trace, grade; the agent's reply is a recorded one.
+    """
     from metaagent import demo as demonstration
 
-    source = None if program is None else (str(program), _read_text(program))
+    source = None if program is None else (str(program), read_text(program))
     return asyncio.run(demonstration.show(stdout(), source))
 
 
-def _read_problem(problem: str | None, file: Path | None) -> str:
-    if (problem is None) == (file is None):
-        usage_error("give the problem as text, as - for stdin, or with --file; one of them")
-    if file is not None:
-        text = _read_text(file)
-    elif problem == "-":
-        try:
-            text = _bounded(sys.stdin, "stdin")
-        except UnicodeDecodeError:
-            usage_error("stdin is not UTF-8 text")
-    else:
-        text = problem or ""
+def _validated(model: type[Model], **values: Any) -> Model:
+    """The model with these values; one that does not fit is a usage error that names its option."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        usage_error("the problem is not UTF-8 text")
-    if not text.strip():
-        usage_error("the problem is empty")
-    return text.strip("\n")
-
-
-def _read_text(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            return _bounded(file, str(path))
-    except OSError as error:
-        usage_error(f"cannot read {path}: {error.strerror}")
-    except UnicodeDecodeError as error:
-        usage_error(f"{path} is not UTF-8 text (byte {error.start})")
-
-
-def _bounded(file: TextIO, name: str) -> str:
-    text = file.read(LONGEST_INPUT + 1)
-    if len(text) > LONGEST_INPUT:
-        usage_error(f"{name} is longer than {LONGEST_INPUT:,} characters")
-    return text
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        usage_error(f"cannot write {path}: {error.strerror}")
-
-
-def _chosen(model: type[Model], **values: Any) -> Model:
-    """A model with its defaults, and the values that were given."""
-    given = {name: value for name, value in values.items() if value is not None}
-    try:
-        return model(**given)
+        return model(**values)
     except ValidationError as error:
         first = error.errors()[0]
         option = "--" + str(first["loc"][0]).replace("_", "-")
-        raise Stop(f"{option} {first['input']}: {first['msg']}") from None
+        usage_error(f"{option} {first['input']}: {first['msg']}")
 
 
 if __name__ == "__main__":

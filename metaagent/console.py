@@ -163,8 +163,8 @@ def fields(console: Console, pairs: Iterable[tuple[str, str | Text]]) -> None:
     width = max((len(name) for name, _ in shown), default=0)
     if not console.is_terminal:
         for name, value in shown:
-            first, *rest = str(value).split("\n")
-            console.print("\n".join([f"{name:<{width}}  {first}", *(" " * (width + 2) + line for line in rest)]).rstrip())
+            hanging = re.sub(r"\n(?=[^\n])", "\n" + " " * (width + 2), str(value))
+            console.print(f"{name:<{width}}  {hanging}")
         return
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)

@@ -160,8 +160,8 @@ def print_report(console: Console, report: DesignReport) -> None:
             heading(console, f"Design {index + 1} of {len(report.designs)}", chosen)
         print_design(console, proposal, code_too=index == shown)
     if report.engine is not None:
-        heading(console, "Spent on designing")
-        console.print(totals(report.usage))
+        console.print()
+        fields(console, [("Spent on designing", totals(report.usage))])
     if report.saved:
         note(f"saved {report.saved}")
     if report.run is not None:

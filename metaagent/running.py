@@ -18,7 +18,7 @@ from rich.text import Text
 from designer.check import CheckReport, check_program
 from engine import Engine, Run, parse_engine
 from engine.replay import ReplayEngine
-from metaagent.console import FAILURE_CODES, ExitCode, block, fields, heading, note, usage_error
+from metaagent.console import FAILURE_CODES, ExitCode, block, fields, heading, note, stderr, usage_error
 from metaagent.progress import LiveProgress
 from metaagent.transcript import totals
 from sandbox import Description, ProcessSandbox
@@ -126,7 +126,7 @@ class TraceFile:
 
 async def check_gold(gold: str, sandbox: ProcessSandbox) -> None:
     """Refuse a gold answer that the grader cannot read, before anything is spent on a run."""
-    if (await grade_math(sandbox, gold, gold)).verdict == "gold_unparseable":
+    if (await grade_math(sandbox, gold, "1")).verdict == "gold_unparseable":
         usage_error(f"the gold answer {gold!r} cannot be read as mathematics, so nothing could be graded with it")
 
 
@@ -225,9 +225,13 @@ async def check_all(sources: dict[str, str]) -> dict[str, CheckReport]:
 
 
 async def describe(source: str) -> Description:
-    """What a program builds, found in a jail."""
-    async with ProcessSandbox() as sandbox:
-        return await sandbox.describe(source)
+    """What a program builds, found in a jail; where it builds nothing, all that the check says about it."""
+    async with open_sandbox() as sandbox:
+        described = await sandbox.describe(source)
+        if described.graph is not None:
+            return described
+        report = await check_program(source, sandbox)
+        return Description(findings=report.findings or described.findings)
 
 
 def final_answer(text: str | None) -> str | None:
@@ -266,15 +270,14 @@ def _notes(run: Run, problem: str, engine: Engine) -> list[str]:
 
 def print_run(console: Console, report: RunReport, *, output: bool = True) -> None:
     """The report for people, with what the program printed unless it was shown before; notes go to stderr."""
-    print_findings(console, report.program, report.findings)
     if report.failure is not None and report.failure.kind == "program_rejected":
+        print_findings(console, report.program, report.findings)
         return
+    print_findings(stderr(), report.program, report.findings)
     if output and report.output.strip():
         heading(console, "Program output")
         block(console, report.output)
     heading(console, "Result")
-    failure = report.failure
-    failed = f"{failure.kind.replace('_', ' ')}: {failure.message}" if failure else ""
     source = report.answer_from or Text("no agent (see the note)", style="yellow")
     graded = f"{report.verdict} (gold {report.gold})" if report.verdict else ""
     calls = [_counted(report.agent_calls, "agent call"), _counted(report.tool_calls, "tool call")]
@@ -282,7 +285,7 @@ def print_run(console: Console, report: RunReport, *, output: bool = True) -> No
     fields(
         console,
         [
-            ("Failed", Text(failed, style="red")),
+            ("Failed", Text(failure_line(report.failure), style="red")),
             ("Fix", report.fix),
             ("Answer", Text(report.answer, style="bold green") if report.answer is not None else ""),
             ("From", source if report.answer is not None else ""),
@@ -296,6 +299,15 @@ def print_run(console: Console, report: RunReport, *, output: bool = True) -> No
     )
     for text in report.notes:
         note(text)
+
+
+def failure_line(failure: Failure | None) -> str:
+    """What failed, in one line; empty where nothing did."""
+    if failure is None:
+        return ""
+    if failure.kind == "limit_exceeded":
+        return "limit {limit_kind} exceeded: {used:g} of {limit:g} used".format(**failure.fields)
+    return f"{failure.kind.replace('_', ' ')}: {failure.message}"
 
 
 def _counted(count: int, what: str) -> str:

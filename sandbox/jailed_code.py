@@ -41,9 +41,9 @@ def _look_like_python(module: types.ModuleType) -> None:
     sys.argv, sys.orig_argv = ["-c"], ["python", "-c"]
     sys.path[0] = ""
     # The old ones believe that they are /dev/null, where one can seek.
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _status_of(source: bytes, module: types.ModuleType) -> int:
@@ -52,12 +52,9 @@ def _status_of(source: bytes, module: types.ModuleType) -> int:
         exec(code, module.__dict__)
     except SystemExit as stop:
         return _exit_status(stop.code)
-    except MemoryError:
-        _print_traceback()
-        return OUT_OF_MEMORY
-    except BaseException:
-        _print_traceback()
-        return 1
+    except BaseException as error:
+        _print_traceback(error)
+        return OUT_OF_MEMORY if isinstance(error, MemoryError) else 1
     return 0
 
 
@@ -91,12 +88,11 @@ def _finish(module: types.ModuleType) -> int:
     return status
 
 
-def _print_traceback() -> None:
-    kind, error, frames = sys.exc_info()
+def _print_traceback(error: BaseException) -> None:
+    frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
     try:
-        assert kind is not None and error is not None
-        sys.excepthook(kind, error.with_traceback(frames), frames)
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
     except BaseException:
         os.write(2, b"(the traceback could not be printed)\n")

@@ -6,7 +6,7 @@ from tasks.code_grades import CodeGrade, TestResult
 from tasks.datasets import READERS, DatasetError
 from tasks.grading import Grade, grade
 from tasks.math import WORKER as MATH_WORKER
-from tasks.math import MathGrade, MathPair, grade_math, grade_math_batch
+from tasks.math import MathGrade, MathPair, gold_is_readable, grade_math, grade_math_batch
 from tasks.problems import AssertTests, CallTest, CallTests, CodeTests, Problem, StdinTest, StdinTests
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "TestResult",
     "code_answer",
     "final_answer",
+    "gold_is_readable",
     "grade",
     "grade_code",
     "grade_math",

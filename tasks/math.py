@@ -58,6 +58,11 @@ async def grade_math(sandbox: Sandbox, gold: str, answer: str | None, *, percent
     return (await grade_math_batch(sandbox, [MathPair(gold=gold, answer=answer, percent=percent)]))[0]
 
 
+async def gold_is_readable(sandbox: Sandbox, gold: str) -> bool:
+    """Can any answer but the gold's own text be graded with it? Ask before spending anything on a run."""
+    return (await grade_math(sandbox, gold, "")).verdict == "wrong"
+
+
 async def grade_math_batch(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[MathGrade]:
     """Grades in the order of `pairs`. `BATCH` of them share one fork; if that is killed, each gets its own."""
     answered = [pair for pair in pairs if pair.answer is not None]

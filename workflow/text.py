@@ -14,7 +14,7 @@ DELIVERY_EXCERPT = 2000
 """Longest excerpt, in characters, that is handed on when an agent marked nothing as its delivery."""
 
 _BOX_TOKEN = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*)(?:(?P<open>\{)|(?P<plain>[^\s{}\\$]+))?|\\.|\{|\}", re.DOTALL)
-_FINAL = re.compile(r"^(?:_|[^\w\n])*(?:the )?final answer\b[*_]*(?: is)?[\s:*_]*(?=\S)", re.IGNORECASE | re.MULTILINE)
+_FINAL = re.compile(r"^(?:_|[^\w\n])*(?:the )?final answer\b[*_]*(?: is)?[\s:*_]*+(?=\S)", re.IGNORECASE | re.MULTILINE)
 _FENCED = re.compile(r"\A\s*```[\w+-]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _WORD = r"(?P<not>(?i:\bnot|n['’]t)\s+(?:\w+\s+){0,2})?\b(?P<word>INCORRECT|CORRECT)\b"
 _VERDICT_LINE = re.compile(r"verdict\W*(?:is\W*)?" + _WORD, re.IGNORECASE)
@@ -117,12 +117,13 @@ def strip_echo(reply: str, instructions: Sequence[str]) -> str:
     if not _MARKED.search(reply):
         return reply
     told = [text for text in instructions if _MARKED.search(text)]
-    for tag in ("delivery", "solution"):
-        examples = {block.strip() for text in told for block in blocks(tag, text)}
-        reply = _without_blocks(reply, tag, examples)
     lines = {line.strip() for text in told for line in text.splitlines() if _MARKED.search(line)}
-    kept = [line for line in reply.splitlines() if line.strip() not in lines or _is_bare(line)]
-    return "\n".join(kept) if len(kept) < len(reply.splitlines()) else reply
+    written = reply.splitlines()
+    kept = [line for line in written if line.strip() not in lines or _is_bare(line)]
+    reply = "\n".join(kept) if len(kept) < len(written) else reply
+    for tag in ("delivery", "solution"):
+        reply = _without_blocks(reply, tag, {block.strip() for text in told for block in blocks(tag, text)})
+    return reply
 
 
 def _without_blocks(text: str, tag: str, contents: set[str]) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from sandbox.protocol import Sandbox
-from tasks import MathPair, grade_math, grade_math_batch
+from tasks import MathPair, gold_is_readable, grade_math, grade_math_batch
 from workflow.failures import LimitExceeded
 
 InJail = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
@@ -32,6 +32,13 @@ def test_an_answer_that_never_ends_is_killed_and_costs_the_others_nothing(
     assert verdicts[0] == "correct"
     assert verdicts[1] in ("timeout", "memory", "wrong")
     assert verdicts[2:] == ["no_answer", "gold_unparseable", "wrong"]
+
+
+@pytest.mark.parametrize(
+    ("gold", "readable"), [(r"\frac{1}{2}", True), (r"\text{east}", True), ("{{", False), ("", False)]
+)
+def test_golds_can_be_checked_beforehand(in_jail: InJail, gold: str, readable: bool) -> None:
+    assert in_jail(lambda sandbox: gold_is_readable(sandbox, gold)) is readable
 
 
 class _SlowOn:

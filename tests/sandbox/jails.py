@@ -1,0 +1,120 @@
+"""What the tests of the process backend share: sandboxes to run in, engines to ask, processes to count."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from engine.session import Run
+from sandbox import CodeResult, ProcessSandbox
+from sandbox.hatchery import Hatchery
+from workflow.completion import Completion, CompletionRequest, Usage
+from workflow.limits import CodeLimits, Limits
+
+SHORT = CodeLimits(wall_s=20, cpu_s=10, memory_mb=256)
+
+
+class Scripted:
+    """An engine that answers with a text, or with what a function makes of the request; records what it was asked."""
+
+    name = "scripted"
+
+    def __init__(self, reply: str | Callable[[CompletionRequest], str] = "It is \\boxed{42}.", delay_s: float = 0):
+        self._reply, self._delay_s = reply, delay_s
+        self.asked: list[CompletionRequest] = []
+        self.now = 0
+        self.most_at_once = 0
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        self.asked.append(request)
+        self.now += 1
+        self.most_at_once = max(self.most_at_once, self.now)
+        try:
+            await asyncio.sleep(self._delay_s)
+            text = self._reply if isinstance(self._reply, str) else self._reply(request)
+            return Completion(text=text, usage=Usage(prompt_tokens=10, completion_tokens=5))
+        finally:
+            self.now -= 1
+
+    async def close(self) -> None:
+        return None
+
+
+class Jail:
+    """One sandbox in one mode, and the event loop that it belongs to."""
+
+    def __init__(self, runner: asyncio.Runner, sandbox: ProcessSandbox, mode: str) -> None:
+        self._runner, self.sandbox, self.mode = runner, sandbox, mode
+
+    def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = 60) -> Any:
+        return self._runner.run(_within(work, timeout_s))
+
+    def code(self, source: str, stdin: str = "", **limits: Any) -> CodeResult:
+        return self.run(self.sandbox.run_code(source, stdin=stdin, limits=SHORT.model_copy(update=limits)))
+
+    def program(self, source: str, engine: Any = None, question: str = "6 * 7?", **limits: Any) -> Run:
+        work = self.sandbox.run_program(source, question, engine=engine or Scripted(), limits=Limits(**limits))
+        return self.run(work)
+
+
+async def _within(work: Coroutine[Any, Any, Any], timeout_s: float) -> Any:
+    return await asyncio.wait_for(work, timeout_s)
+
+
+def hatcheries(sandbox: ProcessSandbox) -> list[Hatchery]:
+    return list(sandbox._hatcheries.values())
+
+
+def zygote_pid(sandbox: ProcessSandbox, kind: str) -> int:
+    process = sandbox._hatcheries[kind]._process  # type: ignore[index]
+    assert process is not None
+    return process.pid
+
+
+def processes_of(folder: str) -> set[int]:
+    """Processes whose command line names the folder of a zygote: itself, and whatever was forked from it."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if folder.encode() in command and state != "Z":
+                found.add(int(entry.name))
+    return found
+
+
+def jailed_processes(sandbox: ProcessSandbox) -> set[int]:
+    found: set[int] = set()
+    for hatchery in hatcheries(sandbox):
+        assert hatchery._process is not None
+        found |= processes_of(hatchery._folder) - {hatchery._process.pid}
+    return found
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
+    """Wait for something that another process does; fails the test when it does not."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def workflow_of(*lines: str) -> str:
+    """A program of one agent, after some lines of its own."""
+    return "\n".join(
+        [
+            "from workflow import AgentNode, Workflow",
+            *lines,
+            "workflow = Workflow('w')",
+            "workflow.add_node(AgentNode('solver', 'Solve it.'))",
+        ]
+    )
