@@ -1,26 +1,24 @@
-"""Lists the template bank: a table on a terminal, tab-separated lines in a pipe."""
+"""Lists the template bank: for people on a terminal, as tab-separated lines in a pipe."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from metaagent.console import raw
+from metaagent.console import block, raw
 from templates import Template
 
 
 def print_templates(console: Console, bank: Sequence[Template]) -> None:
-    columns = ("name", "domain", "structure", "pattern", "use when")
-    rows = [(t.name, t.domain, t.structure, t.pattern, t.use_when.removeprefix("Use when ")) for t in bank]
+    """Name, domain, structure, pattern, when to use it."""
     if not console.is_terminal:
+        rows = [(t.name, t.domain, t.structure, t.pattern, t.use_when) for t in bank]
         raw(console, "\n".join("\t".join(row) for row in rows))
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=column in ("name", "domain", "structure"), overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    width = max(len(template.name) for template in bank)
+    for template in bank:
+        facts = f"  {template.domain} · {template.structure} · {template.pattern}"
+        console.print(Text.assemble((f"{template.name:<{width}}", "bold cyan"), (facts, "dim")))
+        block(console, template.use_when)

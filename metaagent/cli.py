@@ -106,6 +106,10 @@ def design(
     text = read_problem(problem, file)
     if run and not engine:
         usage_error("--run needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
+    if samples > 1 and not engine:
+        note("the template bank gives one design; --samples needs an engine")
+    if save is not None and not save.parent.is_dir():
+        usage_error(f"cannot write {save}: there is no folder {save.parent}")
     report = asyncio.run(designing.design(text, engine or None, samples=samples, style=style, run=run, seed=seed))
     if save is not None and report.design is not None:
         write_text(save, report.design.program or "")
@@ -219,7 +223,7 @@ def show(
     if as_json:
         print_json(described)
     elif described.graph is None:
-        running.print_findings(stdout(), str(program), described.findings)
+        running.print_findings(stderr(), str(program), described.findings)
     elif mermaid:
         raw(stdout(), render.mermaid(described.graph))
     else:

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -305,17 +306,18 @@ def _gpu() -> Item:
 
 
 def _ask(arguments: list[str]) -> tuple[int, str]:
-    """Exit status and output of a command; a command that hangs or cannot start counts as failed."""
+    """Exit status and output of a command. One that cannot start or hangs, or whose children do, counts as failed."""
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=COMMAND_SECONDS,
+        process = subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True
         )
-    except subprocess.TimeoutExpired:
-        return 124, f"no answer within {COMMAND_SECONDS:g} s"
     except OSError as error:
         return 127, str(error)
-    return done.returncode, done.stdout.decode(errors="replace")
+    with process:
+        try:
+            output, _ = process.communicate(timeout=COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return 124, f"no answer within {COMMAND_SECONDS:g} s"
+    return process.returncode, output.decode(errors="replace")

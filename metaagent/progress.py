@@ -60,8 +60,9 @@ class LiveProgress:
             self._calls += 1
             tokens = event.completion.usage.total_tokens if event.completion else 0
             self._tokens += tokens
-            said = f"{tokens:,} tokens" if event.completion else f"failed: {event.error}"
-            return Text.assemble(("  agent ", "dim"), (event.agent, "bold"), f"  {event.duration_s:.1f} s, {said}")
+            said = f"failed: {event.error}" if event.completion is None else f"{tokens:,} tokens" if tokens else ""
+            facts = ", ".join(filter(None, (f"{event.duration_s:.1f} s", said)))
+            return Text.assemble(("  agent ", "dim"), (event.agent, "bold"), f"  {facts}")
         if isinstance(event, ToolCalled):
             self._tools += 1
             return Text.assemble(("  tool  ", "dim"), (event.agent, "bold"), f"  {event.name}")

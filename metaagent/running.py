@@ -119,7 +119,10 @@ class TraceFile:
         except OSError as error:
             self.problem = f"the trace is incomplete: {error.strerror}"
 
-    def close(self) -> None:
+    def __enter__(self) -> TraceFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
         if self._file is not None:
             self._file.close()
 
@@ -184,22 +187,19 @@ async def run_file(
 
     There is no trace where the check refused the program.
     """
-    written = TraceFile(trace)
-    try:
-        async with open_engine(spec) as engine, open_sandbox(grading=settings.gold is not None) as sandbox:
-            with LiveProgress("Checking") as progress:
-                if settings.gold is not None:
-                    await check_gold(settings.gold, sandbox)
-                checked = await check_program(source, sandbox, problem)
-                if not checked.ok:
-                    return _refused(program, engine.name, checked.findings), None
-                progress.start("Running")
+    async with open_engine(spec) as engine, open_sandbox(grading=settings.gold is not None) as sandbox:
+        with LiveProgress("Checking") as progress:
+            if settings.gold is not None:
+                await check_gold(settings.gold, sandbox)
+            checked = await check_program(source, sandbox, problem)
+            if not checked.ok:
+                return _refused(program, engine.name, checked.findings), None
+            progress.start("Running")
+            with TraceFile(trace) as written:
                 sink = _both(written, progress)
                 report, run = await run_checked(
                     source, problem, program=program, engine=engine, sandbox=sandbox, settings=settings, sink=sink
                 )
-    finally:
-        written.close()
     report.findings = checked.findings
     report.trace = None if trace is None else str(trace)
     report.notes += [written.problem] if written.problem else []
@@ -324,4 +324,4 @@ def finding_line(program: str, finding: Finding) -> str:
 def print_findings(console: Console, program: str, findings: list[Finding]) -> None:
     for finding in findings:
         colour = "red" if finding.severity == "error" else "yellow"
-        console.print(Text(finding_line(program, finding), style=colour), soft_wrap=True)
+        console.print(Text(finding_line(program, finding), style=colour))

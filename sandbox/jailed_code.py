@@ -27,7 +27,7 @@ def run(fds: list[int]) -> None:
     os.close(fds[0])
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     module = types.ModuleType("__main__")
-    module.__dict__["__builtins__"] = builtins
+    module.__dict__.update(__builtins__=builtins, __annotations__={})
     _look_like_python(module)
     status = _status_of(source, module)
     os._exit(_finish(module) or status)
@@ -39,7 +39,7 @@ def _look_like_python(module: types.ModuleType) -> None:
         del sys.modules[name]
     sys.modules["__main__"] = module
     sys.argv, sys.orig_argv = ["-c"], ["python", "-c"]
-    sys.path[0] = ""
+    sys.path[:] = ["", *(path for path in sys.path[1:] if path.startswith((sys.prefix, sys.base_prefix)))]
     # The old ones believe that they are /dev/null, where one can seek.
     sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", errors="surrogateescape", closefd=False)
     sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
@@ -62,9 +62,10 @@ def _exit_status(code: Any) -> int:
     if code is None or isinstance(code, int):
         return (code or 0) & 0xFF
     try:
-        print(code, file=sys.stderr)
+        text = str(code)
     except BaseException:
-        return 1
+        text = ""
+    print(text, file=sys.stderr)
     return 1
 
 

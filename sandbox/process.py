@@ -50,17 +50,21 @@ class JailedFolder:
         self.hatchery, self.number, self._fd = hatchery, number, fd
 
     def write(self, name: str, data: bytes) -> None:
-        fd = os.open(_plain(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666, dir_fd=self._fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(_plain(name), flags, 0o666, dir_fd=self._fd)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             os.fchmod(fd, 0o666)
 
     def read(self, name: str) -> bytes:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        with os.fdopen(os.open(_plain(name), flags, dir_fd=self._fd), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        fd = os.open(_plain(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise FileNotFoundError(f"{name!r} in the workspace is not a regular file")
-            return file.read()
+            with os.fdopen(fd, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -45,7 +45,7 @@ def perform(request: Request) -> Any:
     return _driver(request)
 
 
-def as_steps(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Steps:
+def as_steps(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Steps:
     """A generator that runs `function(*args, **kwargs)` and yields what it asks for through `perform`.
 
     A node or tool that calls `exit()` fails; it does not end whoever runs it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -43,6 +43,12 @@ class WorkflowNode:
             raise ContractError(f"{type(self).__name__}: name must be a non-empty string (got {name!r})")
         self.name = name
         self.config = {key: value for key, value in config.items() if key not in IGNORED_ARGUMENTS}
+
+    if not TYPE_CHECKING:  # a type checker should go on finding misspelt attributes
+
+        def __getattr__(self, attribute: str) -> Any:
+            fix = "; call super().__init__(name) in its __init__" if attribute == "name" else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}{fix}")
 
     def process(self, context: Context) -> Message:
         """Run this node to its end and return its message. Callable from any plain code inside a run."""

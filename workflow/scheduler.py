@@ -152,10 +152,9 @@ class Scheduler:
         if not isinstance(call, NodeCall):
             raise TypeError(f"{path or 'the program'} ran {type(call).__name__} in parallel, not a NodeCall")
         node = call.node
-        name = getattr(node, "name", None)
-        if not isinstance(name, str) or not hasattr(node, "steps"):
-            fix = "; call super().__init__(name) in its __init__" if hasattr(node, "steps") else ""
-            raise TypeError(f"{path or 'the program'} ran {type(node).__name__}, which is not a node with a name{fix}")
+        if not hasattr(node, "steps"):
+            raise TypeError(f"{path or 'the program'} ran {type(node).__name__}, which is not a node")
+        name = node.name
         if branch.level + len(branch.frames) >= MAX_DEPTH:
             raise RecursionError(f"{name!r} is more than {MAX_DEPTH} nodes deep; does a node contain itself?")
         steps = node.steps(call.context)

@@ -9,7 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from metaagent.cli import app
+from sandbox import ProcessSandbox
 from templates import load_templates
+from workflow.failures import SandboxUnavailable
 from workflow.trace import Trace
 
 Replay = Callable[..., str]
@@ -96,7 +98,7 @@ def test_a_gold_that_cannot_be_read_is_refused_before_the_run(one: str, replay: 
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert r"'\\frac{'" in result.stderr
-    assert (tmp_path / "t.jsonl").read_text() == ""
+    assert not (tmp_path / "t.jsonl").exists()
 
 
 def test_a_limit_is_named_with_its_option(one: str, replay: Replay) -> None:
@@ -174,6 +176,7 @@ USAGE_ERRORS = [
     (("run", "one.py", "?", "--temprature", "1"), "--temprature"),
     (("design", "x", "--run"), "--run needs an engine"),
     (("design", "x", "--style", "long"), "long"),
+    (("design", "x", "--save", "no/such/folder/p.py"), "no/such/folder"),
     (("design", "x", "--file", "one.py"), "one of them"),
     (("check", "latin.py"), "not UTF-8"),
     (("check",), "PROGRAM.py"),
@@ -316,8 +319,9 @@ def test_show_of_a_program_that_builds_nothing(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(MISSPELT)
     result = invoke("show", "bad.py")
     assert result.exit_code == 1
-    assert result.stdout.startswith("bad.py:")
-    assert "system_prompt" in result.stdout
+    assert result.stdout == ""
+    assert result.stderr.startswith("bad.py:")
+    assert "system_prompt" in result.stderr
 
 
 def test_templates() -> None:
@@ -362,7 +366,8 @@ def test_demo_takes_another_program(tmp_path: Path) -> None:
     """Like the published one: own question, a registry without tools, its own run, everything printed."""
     (tmp_path / "published.py").write_text(
         "from workflow import AgentNode, Workflow, ToolRegistry\n"
-        'agent = AgentNode(name="MathSolver", system_prompt="Use \\\\boxed{}.", tool_registry=ToolRegistry(), max_turns=1)\n'
+        "tools = ToolRegistry()\n"
+        'agent = AgentNode(name="MathSolver", system_prompt="Use \\\\boxed{}.", tool_registry=tools, max_turns=1)\n'
         'workflow = Workflow(name="published")\n'
         "workflow.add_node(agent)\n"
         'question = "Find m+n."\n'
@@ -375,3 +380,14 @@ def test_demo_takes_another_program(tmp_path: Path) -> None:
     assert "correct (gold 116)" in result.stdout
     (tmp_path / "bad.py").write_text(MISSPELT)
     assert invoke("demo", "--program", "bad.py").exit_code == 1
+
+
+@pytest.mark.parametrize("arguments", [("design", "6 * 7?"), ("check", "one.py"), ("show", "one.py"), ("demo",)])
+def test_no_sandbox_is_exit_code_4(one: str, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
+    async def refuse(self: ProcessSandbox, kind: str) -> None:
+        raise SandboxUnavailable("seccomp is missing", "use a kernel with seccomp")
+
+    monkeypatch.setattr(ProcessSandbox, "_hatchery", refuse)
+    result = invoke(*arguments)
+    assert result.exit_code == 4
+    assert "seccomp is missing. Fix: use a kernel with seccomp" in result.stderr.replace("missing Fix", "missing. Fix")

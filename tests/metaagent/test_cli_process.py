@@ -1,0 +1,127 @@
+"""The installed command as a process: light, plain in a pipe, coloured on a terminal, ended by Ctrl-C."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+METAAGENT = [sys.executable, "-m", "metaagent.cli"]
+HEAVY = ["openai", "torch", "sympy", "math_verify", "transformers", "RestrictedPython", "latex2sympy2_extended"]
+
+
+def test_help_is_light() -> None:
+    script = (
+        "import sys, metaagent.cli\n"
+        "sys.argv = ['metaagent', '--help']\n"
+        "try: metaagent.cli.app()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip() == "[]"
+    assert "design" in done.stdout
+    assert "Exit codes:" in done.stdout
+
+
+def test_help_of_every_command_tells_the_exit_codes() -> None:
+    for name in ("design", "run", "check", "show", "templates", "doctor", "trace", "demo"):
+        done = subprocess.run([*METAAGENT, name, "-h"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0
+        assert "4  infrastructure" in done.stdout
+
+
+def test_a_pipe_gets_plain_text_of_any_width(one: str) -> None:
+    done = subprocess.run([*METAAGENT, "design", "Compute $1 + 2$. " * 30], capture_output=True, timeout=60)
+    assert done.returncode == 0
+    text = done.stdout.decode()
+    assert "\x1b" not in text
+    assert not set(text) & set("│┃╭╮╰╯━")
+    assert "\n".join(line for line in text.splitlines() if line.startswith("Why")).count("\n") == 0
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    process = subprocess.Popen([*METAAGENT, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert b"Traceback" not in errors
+
+
+def test_an_ascii_terminal_gets_escapes_not_a_traceback(one: str, tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text(json.dumps({"agent": "Solver", "reply": "π ∎ \ud800"}) + "\n")
+    done = subprocess.run(
+        [*METAAGENT, "run", one, "π?", "-e", "replay:r.jsonl"],
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert rb"\u03c0" in done.stdout
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_terminal_gets_colours_and_live_progress(one: str, tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text(json.dumps({"agent": "Solver", "reply": r"\boxed{42} [bold]x[/bold]"}) + "\n")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*METAAGENT, "run", one, "6 * 7?", "-e", "replay:r.jsonl"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"},
+    )
+    os.close(theirs)
+    output = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        output += piece
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    text = output.decode()
+    assert "\x1b[1;32m42" in text
+    assert "agent " in text
+
+
+@pytest.fixture
+def silent_endpoint() -> Iterator[str]:
+    """An HTTP endpoint that takes requests and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"openai:m@http://127.0.0.1:{server.getsockname()[1]}/v1"
+
+
+def test_ctrl_c_ends_a_run_cleanly(one: str, silent_endpoint: str, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*METAAGENT, "run", one, "?", "-e", silent_endpoint, "--trace", "t.jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    trace = tmp_path / "t.jsonl"
+    deadline = time.monotonic() + 60
+    while not (trace.exists() and trace.read_text()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.3)  # until the agent call is under way
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "error: interrupted\n"
+    assert out == ""
+    events = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert events[-1]["type"] == "run_ended"
+    assert "agent_call" in {event["type"] for event in events}

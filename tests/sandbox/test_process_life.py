@@ -1,0 +1,623 @@
+"""The life of jails and zygotes: many at once, cancellation, sudden deaths, and that nothing is left behind."""
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from jails import (
+    SHORT,
+    Scripted,
+    hatcheries,
+    jailed_processes,
+    open_descriptors,
+    processes_of,
+    until,
+    workflow_of,
+    zygote_pid,
+)
+
+from sandbox import ProcessSandbox
+from sandbox.hatchery import Hatchery
+from workflow.completion import CompletionRequest
+from workflow.failures import LimitExceeded, SandboxUnavailable
+from workflow.limits import CodeLimits, Limits
+
+SLEEP = "import time; time.sleep(60)"
+AGENT = workflow_of()
+TOOL = workflow_of(
+    "import subprocess, sys",
+    "done = subprocess.run([sys.executable, '-c', 'print(6 * 7)'], capture_output=True, text=True)",
+    "print('tool said', done.stdout)",
+)
+
+
+def run_in(mode, work, **options):
+    """`work(sandbox)` with a sandbox of its own, closed afterwards."""
+
+    async def main():
+        async with ProcessSandbox(mode=mode, **options) as sandbox:
+            return await asyncio.wait_for(work(sandbox), 60)
+
+    return asyncio.run(main())
+
+
+# Many at once
+
+
+def test_fifty_code_runs_at_once(jail):
+    async def all_of_them():
+        return await asyncio.gather(
+            *(jail.sandbox.run_code(f"print({n} ** 2)", limits=SHORT) for n in range(50)),
+        )
+
+    assert [result.stdout for result in jail.run(all_of_them())] == [f"{n**2}\n" for n in range(50)]
+
+
+def test_fifty_programs_at_once(jail):
+    engine = Scripted(lambda request: f"<delivery>{request.messages[-1]['content']}</delivery>", delay_s=0.2)
+
+    async def all_of_them():
+        runs = (jail.sandbox.run_program(AGENT, f"question {n}", engine=engine) for n in range(50))
+        return await asyncio.gather(*runs)
+
+    for n, run in enumerate(jail.run(all_of_them())):
+        assert run.failure is None
+        assert f"question {n}" in run.answer
+    assert engine.most_at_once > 5, "programs wait for their agents side by side"
+
+
+def test_more_messages_than_the_zygotes_socket_holds(mode):
+    """A burst must queue, not fail and not lose a kill."""
+
+    async def work(sandbox):
+        await sandbox.strength()
+        zygote = zygote_pid(sandbox, "code")
+        os.kill(zygote, signal.SIGSTOP)
+        runs = [
+            asyncio.create_task(sandbox.run_code("print(1)", limits=CodeLimits(wall_s=40))) for _ in range(400)
+        ]
+        await asyncio.sleep(0.5)
+        assert hatcheries(sandbox)[0]._outbox, "the burst does not fit"
+        os.kill(zygote, signal.SIGCONT)
+        results = await asyncio.gather(*runs)
+        assert all(result.ok for result in results)
+        sleeping = [asyncio.create_task(sandbox.run_code(SLEEP, limits=CodeLimits(wall_s=0.2))) for _ in range(100)]
+        assert {result.limit for result in await asyncio.gather(*sleeping)} == {"wall_s"}
+
+    run_in(mode, work, max_jails=1000)
+
+
+def test_no_more_jails_than_allowed(mode):
+    async def work(sandbox):
+        await sandbox.strength()
+        runs = [asyncio.create_task(sandbox.run_code(SLEEP, limits=CodeLimits(wall_s=0.3))) for _ in range(6)]
+        most = 0
+        while not all(run.done() for run in runs):
+            most = max(most, len(jailed_processes(sandbox)))
+            await asyncio.sleep(0.02)
+        assert most == 2
+
+    run_in(mode, work, max_jails=2)
+
+
+def test_waiting_for_a_slot_counts_against_no_limit(mode):
+    async def work(sandbox):
+        busy = asyncio.create_task(sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=1.5)))
+        await asyncio.sleep(0.2)
+        run = await sandbox.run_program(AGENT, "q", engine=Scripted(), limits=Limits(wall_s=1.2))
+        assert run.failure is None
+        assert (await busy).failure is None
+
+    run_in(mode, work, max_jails=1)
+
+
+def test_a_program_in_the_only_slot_can_run_code(mode):
+    """A program holds its slot while it waits for its code: these must not wait for each other."""
+
+    async def work(sandbox):
+        runs = [sandbox.run_program(TOOL, "q", engine=Scripted(), limits=Limits(wall_s=20)) for _ in range(2)]
+        for run in await asyncio.gather(*runs):
+            assert run.failure is None
+            assert run.output == "tool said 42\n\n"
+
+    run_in(mode, work, max_jails=1)
+
+
+# Cancellation
+
+
+def test_cancelling_a_code_run_kills_it_and_frees_its_slot(mode):
+    async def work(sandbox):
+        await sandbox.strength()
+        for delay in (0, 0.001, 0.005, 0.02, 0.1):
+            run = asyncio.create_task(sandbox.run_code(SLEEP))
+            await asyncio.sleep(delay)
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            await until(lambda: not jailed_processes(sandbox))
+            assert (await asyncio.wait_for(sandbox.run_code("print(1)"), 10)).ok, "the only slot is free again"
+
+    run_in(mode, work, max_jails=1)
+
+
+def test_cancelling_a_program_kills_it_closes_its_trace_and_frees_its_slot(mode):
+    async def work(sandbox):
+        for delay in (0, 0.01, 0.3):
+            events = []
+            engine = Scripted(delay_s=60)
+            run = asyncio.create_task(sandbox.run_program(AGENT, "q", engine=engine, sink=events.append))
+            await asyncio.sleep(delay)
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            assert engine.now == 0, "the call in flight was cancelled too"
+            if events:
+                assert events[-1].type == "run_ended"
+                assert "cancelled" in events[-1].failure.message
+            await until(lambda: not jailed_processes(sandbox))
+        assert (await asyncio.wait_for(sandbox.run_program(AGENT, "q", engine=Scripted()), 20)).failure is None
+
+    run_in(mode, work, max_jails=1)
+
+
+def test_cancelling_a_programs_tool_code_kills_the_code_too(mode):
+    async def work(sandbox):
+        program = workflow_of(
+            "import subprocess", "subprocess.run(['python', '-c', 'import time; time.sleep(60)'], timeout=50)"
+        )
+        run = asyncio.create_task(sandbox.run_program(program, "q", engine=Scripted()))
+        await until(lambda: len(jailed_processes(sandbox)) == 2)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        await until(lambda: not jailed_processes(sandbox))
+
+    run_in(mode, work)
+
+
+def test_cancelling_a_call_kills_it(mode):
+    async def work(sandbox):
+        call = asyncio.create_task(sandbox.call("called_functions:sleep", 60, wall_s=50))
+        await until(lambda: jailed_processes(sandbox))
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: not jailed_processes(sandbox))
+
+    run_in(mode, work, preload=("called_functions",))
+
+
+def test_cancelling_a_start_leaves_no_zygote(mode):
+    async def work():
+        sandbox = ProcessSandbox(mode=mode)
+        before = _zygotes_of_this_process()
+        starting = asyncio.create_task(sandbox.strength())
+        await until(lambda: _zygotes_of_this_process() - before)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await until(lambda: not _zygotes_of_this_process() - before)
+        assert (await sandbox.run_code("print(1)")).ok, "and the next use starts another"
+        await sandbox.close()
+
+    asyncio.run(work())
+
+
+def _zygotes_of_this_process() -> set[int]:
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return {int(pid) for pid in children if b"sandbox.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
+
+# Sudden deaths
+
+
+def test_death_of_the_zygotes_fails_what_waits_and_the_next_run_works(mode):
+    async def work(sandbox):
+        async with sandbox.workspace() as folder:
+            runs = [
+                asyncio.create_task(work)
+                for work in (
+                    sandbox.run_code(SLEEP),
+                    sandbox.run_code(SLEEP, workspace=folder),
+                    sandbox.call("called_functions:sleep", 60, wall_s=50),
+                    sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=60)),
+                )
+            ]
+            await until(lambda: len(jailed_processes(sandbox)) == 4)
+            folders = [hatchery._folder for hatchery in hatcheries(sandbox)]
+            for kind in ("code", "call", "program"):
+                os.kill(zygote_pid(sandbox, kind), signal.SIGKILL)
+            code, in_folder, call, program = await asyncio.wait_for(
+                asyncio.gather(*runs, return_exceptions=True), 15
+            )
+            for raised in (code, in_folder, call):
+                assert isinstance(raised, SandboxUnavailable)
+            assert program.failure.kind == "sandbox_unavailable"
+            assert program.failure.is_infrastructure
+            await until(lambda: not any(processes_of(path) for path in folders))
+            assert await sandbox.call("called_functions:double", 4) == {"doubled": 8}
+            assert (await sandbox.run_program(AGENT, "q", engine=Scripted())).failure is None
+            async with sandbox.workspace() as fresh:
+                assert fresh.number == folder.number, "the numbers begin anew, so this matters:"
+                fresh.write("mine", b"x")
+                with pytest.raises(SandboxUnavailable):
+                    await sandbox.run_code("import os; print(os.listdir('.'))", workspace=folder)
+            assert (await sandbox.run_code("print(1)")).ok
+        assert not any(os.path.exists(path) for path in folders)
+
+    run_in(mode, work, preload=("called_functions",))
+
+
+def test_a_stopped_zygote_hangs_nobody(mode, monkeypatch):
+    monkeypatch.setattr("sandbox.code_process.REAP_TIMEOUT_S", 0.5)
+
+    async def work(sandbox):
+        await sandbox.strength()
+        zygote = zygote_pid(sandbox, "code")
+        os.kill(zygote, signal.SIGSTOP)
+        try:
+            with pytest.raises(SandboxUnavailable, match="did not end"):
+                await asyncio.wait_for(sandbox.run_code("print(1)", limits=CodeLimits(wall_s=0.2)), 10)
+        finally:
+            os.kill(zygote, signal.SIGCONT)
+
+    run_in(mode, work)
+
+
+HOST = """
+import asyncio, json, sys
+from sandbox import ProcessSandbox
+from jails import Scripted, hatcheries, workflow_of
+
+async def main():
+    sandbox = ProcessSandbox(mode=sys.argv[1])
+    async with sandbox.workspace() as folder:
+        code = "import time; open('x', 'w').write('x'); print('up', flush=True); time.sleep(600)"
+        first = await sandbox.start_code(code, workspace=folder)
+        second = await sandbox.start_code(code)
+        program = asyncio.create_task(sandbox.run_program(workflow_of(), "q", engine=Scripted(delay_s=600)))
+        for process in (first, second):
+            assert await process.readline() == b"up\\n"
+        while len(hatcheries(sandbox)) < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        print(json.dumps([hatchery._folder for hatchery in hatcheries(sandbox)]), flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_host_leaves_no_process_and_no_folder(mode):
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent.parent)])}
+    host = subprocess.Popen([sys.executable, "-c", HOST, mode], stdout=subprocess.PIPE, env=environment)
+    try:
+        assert host.stdout is not None
+        folders = json.loads(host.stdout.readline())
+        running = [processes_of(folder) for folder in folders]
+        assert sorted(map(len, running)) == [2, 3], "a zygote each, two jails of code, one of a program"
+    finally:
+        host.kill()
+        host.wait(10)
+        host.stdout.close()
+
+    async def gone():
+        await until(lambda: not any(processes_of(folder) for folder in folders))
+        await until(lambda: not any(os.path.exists(folder) for folder in folders))
+
+    asyncio.run(gone())
+
+
+# What is left behind
+
+
+def test_close_leaves_no_process_no_descriptor_no_folder_and_no_task(mode):
+    async def main():
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, gc.collect)  # the executor stays, and is not ours
+        gc.collect()
+        before = open_descriptors()
+        sandbox = ProcessSandbox(mode=mode, preload=("called_functions",))
+        engine = Scripted()
+        for _ in range(20):
+            await asyncio.gather(
+                *(sandbox.run_code("print(1)") for _ in range(5)),
+                sandbox.run_code("import os; os._exit(3)"),
+                sandbox.run_code(SLEEP, limits=CodeLimits(wall_s=0.01)),
+                sandbox.run_program(TOOL, "q", engine=engine),
+                sandbox.run_program("raise ValueError", "q", engine=engine),
+                sandbox.call("called_functions:double", 1),
+            )
+        during = open_descriptors()
+        assert during - before <= 3 * 4, "a control socket per zygote, and nothing per run"
+        folders = [hatchery._folder for hatchery in hatcheries(sandbox)]
+        # What is left running when the sandbox closes ends with it.
+        forgotten = await sandbox.start_code(SLEEP)
+        waiting = [
+            asyncio.create_task(work)
+            for work in (
+                forgotten.readline(),
+                sandbox.run_code(SLEEP),
+                sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=60)),
+            )
+        ]
+        await until(lambda: len(jailed_processes(sandbox)) == 3)
+        await asyncio.wait_for(sandbox.close(), 20)
+        line, code, program = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+        assert line == b""
+        assert isinstance(code, SandboxUnavailable)
+        assert program.failure.kind == "sandbox_unavailable"
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert not any(processes_of(folder) for folder in folders)
+        assert not any(os.path.exists(folder) for folder in folders)
+        gc.collect()
+        assert open_descriptors() == before
+        with pytest.raises(SandboxUnavailable, match="closed"):
+            await sandbox.run_code("print(1)")
+        await sandbox.close()
+
+    asyncio.run(main())
+
+
+def test_nothing_is_logged_or_warned_about(mode, caplog, recwarn, capsys):
+    """Unretrieved exceptions and unclosed transports are reported by asyncio when they are collected."""
+
+    async def work(sandbox):
+        await sandbox.run_code("print(1)")
+        await sandbox.run_program(AGENT, "q", engine=Scripted())
+        await sandbox.start_code(SLEEP)
+        for _ in range(3):
+            task = asyncio.create_task(sandbox.run_code(SLEEP))
+            await asyncio.sleep(0.002)
+            task.cancel()
+        await sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=60), limits=Limits(wall_s=0.3))
+
+    run_in(mode, work)
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records] == []
+    assert [str(warning.message) for warning in recwarn] == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_zygote_does_not_grow_with_runs(mode):
+    async def work(sandbox):
+        def threads_and_files(pid):
+            return len(os.listdir(f"/proc/{pid}/fd"))
+
+        await sandbox.run_code("print(1)")
+        pid = zygote_pid(sandbox, "code")
+        await until(lambda: not jailed_processes(sandbox))
+        before = threads_and_files(pid)
+        for _ in range(10):
+            await asyncio.gather(*(sandbox.run_code("print(1)") for _ in range(20)))
+            async with sandbox.workspace() as folder:
+                await sandbox.run_code("open('x', 'w').write('x')", workspace=folder)
+        await until(lambda: threads_and_files(pid) == before)
+        if mode == "j":
+            await until(lambda: "/workspaces/" not in Path(f"/proc/{pid}/mountinfo").read_text())
+
+    run_in(mode, work)
+
+
+# Circumstances
+
+
+def test_a_host_with_a_strict_umask(mode):
+    old = os.umask(0o077)
+    try:
+
+        async def work(sandbox):
+            assert (await sandbox.run_code("import json; open('x', 'w').write('y'); print(1)")).ok
+            async with sandbox.workspace() as folder:
+                folder.write("x", b"1")
+                assert (await sandbox.run_code("open('x', 'a').write('2')", workspace=folder)).ok
+                assert folder.read("x") == b"12"
+            assert (await sandbox.run_program(AGENT, "q", engine=Scripted())).failure is None
+
+        run_in(mode, work)
+    finally:
+        os.umask(old)
+
+
+def test_a_host_without_descriptors_left_says_so(mode):
+    async def work(sandbox):
+        await sandbox.run_code("print(1)")
+        await sandbox.run_program(AGENT, "q", engine=Scripted())
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        before = open_descriptors()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before + 30, limits[1]))
+        taken = []
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.open("/dev/null", os.O_RDONLY))
+            run = await sandbox.run_program(AGENT, "q", engine=Scripted())
+            assert run.failure is not None
+            assert run.failure.kind == "sandbox_unavailable"
+            assert "ulimit" in run.failure.message
+            for _ in range(10):  # a code run wants 12 for a moment
+                with pytest.raises(SandboxUnavailable, match="ulimit"):
+                    await sandbox.run_code("print(1)")
+                os.close(taken.pop())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for fd in taken:
+                os.close(fd)
+        await asyncio.sleep(0)
+        assert open_descriptors() == before
+        assert (await sandbox.run_code("print(1)")).ok
+
+    run_in(mode, work, max_jails=1)
+
+
+def test_a_wall_that_cannot_be_put_up_is_no_result(mode):
+    """The run fails as unavailable; it does not look like code that ended, and no code runs."""
+
+    async def work(sandbox):
+        await sandbox.strength()
+        hatchery = hatcheries(sandbox)[0]
+        spawn = hatchery.spawn
+        hatchery.spawn = lambda fds, limits, workspace: spawn(fds, {**limits, "cpu_s": "many"}, workspace)  # type: ignore[method-assign]
+        with pytest.raises(SandboxUnavailable, match=mode):
+            await sandbox.run_code("print('ran')")
+        hatchery.spawn = spawn  # type: ignore[method-assign]
+        assert (await sandbox.run_code("print('ran')")).stdout == "ran\n"
+
+    run_in(mode, work)
+
+
+def test_no_exit_status_passes_for_a_missing_wall(jail):
+    for status in range(256):
+        if status % 51 == 0 or 118 <= status <= 123:
+            result = jail.code(f"import os; os.write(2, b'jail: OSError'); os._exit({status})")
+            assert result.exit_status == status
+
+
+def test_without_seccomp_nothing_runs(mode, monkeypatch, tmp_path):
+    """Fail closed: a filter that the kernel refuses means no jail, in either mode."""
+    (tmp_path / "no_seccomp.py").write_text(
+        textwrap.dedent(
+            """
+            from sandbox import seccomp
+            seccomp.SECCOMP_MODE_FILTER = 77
+            """
+        )
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def main():
+        hatchery = Hatchery("code", mode, ("no_seccomp",))
+        await hatchery.start()
+        sandbox = ProcessSandbox(mode=mode)
+        sandbox._hatcheries["code"] = hatchery
+        marker = tmp_path / "ran"
+        with pytest.raises(SandboxUnavailable, match="prctl"):
+            await sandbox.run_code(f"open({str(marker)!r}, 'w')")
+        assert not marker.exists()
+        await sandbox.close()
+
+    asyncio.run(main())
+
+
+def test_mode_j0_is_chosen_where_namespaces_are_refused(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("")
+    refused = OSError(1, "unshare: Operation not permitted")
+
+    async def start(self, kind, mode, preload):
+        if mode == "j":
+            raise SandboxUnavailable(f"{kind} jail in mode j: {refused}")
+        return await original(self, kind, mode, preload)
+
+    original = ProcessSandbox._start
+    monkeypatch.setattr(ProcessSandbox, "_start", start)
+
+    async def main():
+        async with ProcessSandbox() as sandbox:
+            try:
+                strength = await sandbox.strength()
+            except SandboxUnavailable as error:
+                pytest.skip(str(error))
+            assert strength.mode == "j0"
+            assert "Operation not permitted" in strength.reason
+            run = await sandbox.run_program(AGENT, "q", engine=Scripted())
+            assert run.jail == "process/j0"
+            assert run.trace.started.jail == "process/j0"
+
+    asyncio.run(main())
+
+
+def test_the_strength_is_reported(jail):
+    strength = jail.run(jail.sandbox.strength())
+    assert (strength.backend, strength.mode) == ("process", jail.mode)
+    assert bool(strength.reason) == (jail.mode == "j0")
+
+
+def test_a_start_is_quick(jail):
+    """Not a benchmark: catches a start that became seconds."""
+    jail.code("1")
+    started = time.monotonic()
+    for _ in range(10):
+        jail.code("1")
+    assert time.monotonic() - started < 5
+
+
+# Calls of trusted functions
+
+
+def call(jail, name, payload=None, **options):
+    return jail.run(jail.sandbox.call(f"called_functions:{name}", payload, **options))
+
+
+def test_a_call_returns_its_result(jail):
+    assert call(jail, "double", [1, {"a": "\u00e9\U0001f600"}]) == {"doubled": [1, {"a": "\u00e9\U0001f600"}] * 2}
+    assert call(jail, "warmed") == 1, "the preloaded module was warmed once, before the fork"
+
+
+def test_calls_do_not_share_state(jail):
+    assert [call(jail, "remember", n) for n in range(3)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "options", "expected"),
+    [
+        ("fail", [1], {}, "ValueError: bad payload \\[1\\]"),
+        ("leave", None, {}, "SystemExit: 3"),
+        ("interrupt", None, {}, "KeyboardInterrupt"),
+        ("unserialisable", None, {}, "TypeError: Object of type set is not JSON serializable"),
+        ("huge", 17 << 20, {}, "FrameError: frame of"),
+        ("deep", 100, {}, "FrameError: nested deeper"),
+        ("die", 120, {}, "ended without an answer \\(exit status 120\\)"),
+        ("die", 0, {}, "ended without an answer \\(exit status 0\\)"),
+        ("no_such_function", None, {}, "AttributeError.*no_such_function"),
+        ("sleep", 60, {"wall_s": 0.3}, "wall_s=0.3 exceeded"),
+        ("spin", None, {"wall_s": 0.3}, "wall_s=0.3 exceeded"),
+        ("fill", 500, {"memory_mb": 64}, "memory_mb=64 exceeded"),
+    ],
+)
+def test_how_a_call_may_end(jail, name, payload, options, expected):
+    from workflow.failures import MetaAgentError
+
+    with pytest.raises(MetaAgentError, match=expected) as caught:
+        call(jail, name, payload, **options)
+    assert not caught.value.record().is_infrastructure
+    assert isinstance(caught.value, LimitExceeded) == ("exceeded" in expected)
+
+
+def test_a_calls_payload_has_a_size(jail):
+    with pytest.raises(Exception, match="over the cap"):
+        call(jail, "double", "x" * (17 << 20))
+    assert call(jail, "double", 1) == {"doubled": 2}
+
+
+def test_a_call_reads_python_and_its_own_package_only(jail, tmp_path):
+    (tmp_path / "canary").write_text("outside")
+    with pytest.raises(Exception, match=r"FileNotFoundError|PermissionError"):
+        call(jail, "read", str(tmp_path / "canary"))
+
+
+def test_a_module_that_was_not_preloaded_cannot_be_called(jail):
+    with pytest.raises(ValueError, match="preload"):
+        jail.run(jail.sandbox.call("os:system", "true"))
+
+
+def test_an_engines_own_timeout_is_not_the_programs_limit(jail):
+    def late(request: CompletionRequest) -> str:
+        raise TimeoutError("the engine's")
+
+    run = jail.program(AGENT, Scripted(late))
+    assert run.failure.kind == "engine_failed"
+    assert "the engine's" in run.failure.message
