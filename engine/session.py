@@ -82,6 +82,10 @@ def call_seed(seed: int, key: str) -> int:
     return zlib.crc32(f"{seed}/{key}".encode()) & 0x7FFFFFFF
 
 
+def _lines(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines() if line.strip()}
+
+
 def _whole(text: str) -> re.Pattern[str] | None:
     """Finds `text` as it stands, not as part of a longer word or number: 5 is not in 15, -5 or 5.2."""
     if not text:
@@ -309,12 +313,14 @@ class Session:
         return self._run
 
     def _origin(self, answer: str) -> str | None:
-        """The agent in whose reply this answer stands: its whole text, its box, its solution or its delivery."""
+        """The agent in whose reply this answer stands: its whole text, all its lines (nodes drop lines that echo a
+        prompt), its box, its solution or its delivery."""
         text = _whole(answer.strip())
         box, block = last_boxed(answer), solution_block(answer)
         handed_on, source = delivery(answer)
+        lines = _lines(answer)
         for agent, reply in reversed(self._replies):
-            if text and text.search(reply):
+            if text and (text.search(reply) or lines <= _lines(reply)):
                 return agent
             said = last_boxed(reply)
             if box is not None and said is not None and vote_key(said) == vote_key(box):

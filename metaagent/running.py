@@ -22,7 +22,7 @@ from metaagent.console import FAILURE_CODES, ExitCode, block, fields, heading, n
 from metaagent.progress import LiveProgress
 from metaagent.transcript import totals
 from sandbox import Description, ProcessSandbox
-from tasks import MATH_WORKER, Problem, grade, grade_math, math_answer
+from tasks import MATH_WORKER, Problem, gold_is_readable, grade, math_answer
 from workflow.completion import Sampling, Usage
 from workflow.failures import Failure, Finding, ProgramRejected
 from workflow.limits import Limits
@@ -129,7 +129,7 @@ class TraceFile:
 
 async def check_gold(gold: str, sandbox: ProcessSandbox) -> None:
     """Refuse a gold answer that the grader cannot read, before anything is spent on a run."""
-    if (await grade_math(sandbox, gold, "1")).verdict == "gold_unparseable":
+    if not await gold_is_readable(sandbox, gold):
         usage_error(f"the gold answer {gold!r} cannot be read as mathematics, so nothing could be graded with it")
 
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import os
+import re
 import struct
 import sys
 from typing import Any
@@ -23,6 +24,7 @@ MAX_BRACKETS = 1 << 20
 """Most opening brackets in one frame: parsed, an empty list takes 20 times the memory of its text."""
 MAX_VALUES = 1 << 17
 """Most JSON values in one frame."""
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD]")
 _VALUE_WEIGHT = 64
 _FRAME_WEIGHT = 1024
 
@@ -49,6 +51,8 @@ def decode(body: bytes) -> dict[str, Any]:
         raise FrameError(f"more than {MAX_BRACKETS} brackets")
     try:
         message = json.loads(body.decode(), parse_constant=str, parse_float=_finite)
+        if _ESCAPED_SURROGATE.search(body):
+            json.dumps(message, ensure_ascii=False).encode()  # raises for a lone one, which is no text
     except (ValueError, RecursionError) as error:
         raise FrameError(f"not JSON: {type(error).__name__}") from None
     if not isinstance(message, dict):

@@ -140,9 +140,15 @@ class Hatchery:
         )
 
     def send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
-        """Queue a message for the zygote; it gets descriptors of its own. Raises when the zygote is dead."""
+        """Queue a message for the zygote, with copies of descriptors. Raises when the zygote is dead."""
         if self.dead is None:
-            self._outbox.append((json.dumps(message).encode(), [os.dup(fd) for fd in fds or []]))
+            with contextlib.ExitStack() as stack:
+                copies: list[int] = []
+                for fd in fds or []:
+                    copies.append(os.dup(fd))
+                    stack.callback(os.close, copies[-1])
+                self._outbox.append((json.dumps(message).encode(), copies))
+                stack.pop_all()
             self._flush()
         if self.dead is not None:
             raise SandboxUnavailable(self.dead, "run again; the zygote is started anew")

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 from jails import Jail
+from outside import Outside
 
 from sandbox import ProcessSandbox
+from sandbox.hatchery import Hatchery
 from sandbox.jail import Mode
 from workflow.failures import SandboxUnavailable
 
@@ -39,11 +41,37 @@ def mode(request: pytest.FixtureRequest) -> Mode:
 
 
 @pytest.fixture(scope="session")
-def jail(mode: Mode) -> Iterator[Jail]:
+def outside() -> Iterator[Outside]:
+    """What jails must not reach. Made before the sandboxes that hostile code runs in, since its secret is in the
+    environment that they start from."""
+    outside = Outside()
+    yield outside
+    outside.close()
+
+
+@pytest.fixture(scope="session")
+def jail(mode: Mode, outside: Outside) -> Iterator[Jail]:
     """A sandbox for all tests of a mode."""
 
     async def start() -> ProcessSandbox:
         return ProcessSandbox(mode=mode, preload=PRELOAD)
+
+    with asyncio.Runner() as runner:
+        jail = Jail(runner, runner.run(start()), mode)
+        yield jail
+        runner.run(jail.sandbox.close())
+
+
+@pytest.fixture(scope="session")
+def escaped(mode: Mode, outside: Outside) -> Iterator[Jail]:
+    """A sandbox whose programs are unguarded Python: what the program jail is worth when the policy has failed."""
+
+    async def start() -> ProcessSandbox:
+        sandbox = ProcessSandbox(mode=mode)
+        hatchery = Hatchery("program", mode, ("unguarded",))
+        await hatchery.start()
+        sandbox._hatcheries["program"] = hatchery
+        return sandbox
 
     with asyncio.Runner() as runner:
         jail = Jail(runner, runner.run(start()), mode)

@@ -83,9 +83,7 @@ def test_more_messages_than_the_zygotes_socket_holds(mode):
         await sandbox.strength()
         zygote = zygote_pid(sandbox, "code")
         os.kill(zygote, signal.SIGSTOP)
-        runs = [
-            asyncio.create_task(sandbox.run_code("print(1)", limits=CodeLimits(wall_s=40))) for _ in range(400)
-        ]
+        runs = [asyncio.create_task(sandbox.run_code("print(1)", limits=CodeLimits(wall_s=40))) for _ in range(400)]
         await asyncio.sleep(0.5)
         assert hatcheries(sandbox)[0]._outbox, "the burst does not fit"
         os.kill(zygote, signal.SIGCONT)
@@ -238,9 +236,7 @@ def test_death_of_the_zygotes_fails_what_waits_and_the_next_run_works(mode):
             folders = [hatchery._folder for hatchery in hatcheries(sandbox)]
             for kind in ("code", "call", "program"):
                 os.kill(zygote_pid(sandbox, kind), signal.SIGKILL)
-            code, in_folder, call, program = await asyncio.wait_for(
-                asyncio.gather(*runs, return_exceptions=True), 15
-            )
+            code, in_folder, call, program = await asyncio.wait_for(asyncio.gather(*runs, return_exceptions=True), 15)
             for raised in (code, in_folder, call):
                 assert isinstance(raised, SandboxUnavailable)
             assert program.failure.kind == "sandbox_unavailable"

@@ -190,7 +190,8 @@ def test_files_persist_from_run_to_run_and_to_the_host(jail):
 def test_workspaces_and_scratch_are_isolated_from_other_runs(jail):
     async def work(folder):
         await jail.sandbox.run_code("open('mine', 'w').write('secret of this run')", limits=SHORT, workspace=folder)
-        look = "import os\nprint(os.listdir('.'))\nfor root in ('..', '../..', '../../workspaces', '/workspaces', '/'):\n"
+        look = "import os\nprint(os.listdir('.'))\n"
+        look += "for root in ('..', '../..', '../../workspaces', '/workspaces', '/'):\n"
         look += " try:\n  for name in os.listdir(root):\n   print(root, name, os.listdir(f'{root}/{name}'))\n"
         look += " except OSError: pass\n"
         alone = await jail.sandbox.run_code(look + "open('left', 'w').write('x')", limits=SHORT)

@@ -63,6 +63,13 @@ def test_workflows_nest_and_leave_the_outer_context_alone() -> None:
     outcome = run(outer, lambda call: f"{call.agent}!", "Q?")
     assert outcome.keys == ["inner/A#0", "inner/B#0", "C#0"]
     assert outcome.prompts("C") == ["Q?\n\n### From B\nB!"]
+    for kind in (ConditionalWorkflow, AgentGraph):
+        other = kind("outer")
+        other.add_node(inner)
+        other.add_node(agent("C"))
+        if isinstance(other, AgentGraph):
+            other.add_edge(inner, "C")
+        assert run(other, lambda call: f"{call.agent}!", "Q?").prompts("C") == outcome.prompts("C")
 
 
 def test_a_condition_may_ask_an_agent_and_skipping_everything_is_an_error() -> None:

@@ -379,7 +379,7 @@ def test_an_own_node_without_a_name_says_what_to_call() -> None:
         EnsembleNode("e", [Nameless()])
     outcome = run(Workflow().add_node(Nameless()), {})
     assert "call super().__init__(name)" in str(outcome.error)
-    with pytest.raises(AttributeError, match="'AgentNode' object has no attribute 'nmae'$"):
+    with pytest.raises(AttributeError, match=r"'AgentNode' object has no attribute 'nmae'$"):
         agent("A").nmae  # noqa: B018  # the access is what is tested
 
 

@@ -88,7 +88,9 @@ def test_incorrect_is_not_correct() -> None:
 # r"a custom reflection prompt with `\boxed{}` crashes in `str.format`"
 
 
-@pytest.mark.parametrize("braces", [r"\boxed{}", "{", "}", "{}", "{0}", "{answer}", '{"a": {"b": 1}}', "{{question}}", "%s"])
+@pytest.mark.parametrize(
+    "braces", [r"\boxed{}", "{", "}", "{}", "{0}", "{answer}", '{"a": {"b": 1}}', "{{question}}", "%s"]
+)
 def test_reflection_prompts_may_hold_any_braces(braces: str) -> None:
     node = ReflectionNode(
         "r",
@@ -140,6 +142,14 @@ def test_an_echoed_prompts_box_does_not_win() -> None:
     alone = run(AgentNode("A", ECHOED), {"A": ECHOED + "\nI do not know."})
     assert last_boxed(alone.content) is None
     assert "I do not know." in alone.content
+
+
+def test_an_echoed_reflection_prompts_box_does_not_win() -> None:
+    example = "Example: The answer is \\boxed{42}"
+    prompts = {"reflection_prompt": f"Review {{solution}}.\n{example}", "refinement_prompt": f"Mend it.\n{example}"}
+    node = ReflectionNode("r", agent("Solver"), 1, critic_agent=agent("Critic"), **prompts)  # type: ignore[arg-type]
+    outcome = run(node, {"Solver": [r"\boxed{8}", f"Mend it.\n{example}\nNo idea."], "Critic": "INCORRECT"})
+    assert last_boxed(outcome.content) is None
 
 
 def test_an_answer_that_the_prompt_mentions_still_counts() -> None:
@@ -227,6 +237,7 @@ def test_all_tool_calls_of_one_reply_are_served() -> None:
         ("triple", {"x": 5}),
         ("double", {"x": 50}),
     ]
+    assert [turn["role"] for turn in outcome.calls[0].messages] == ["system", "user"]
     turns = outcome.calls[1].messages
     assert [turn["role"] for turn in turns] == ["system", "user", "assistant", "tool", "tool", "tool"]
     assert [turn["content"] for turn in turns[3:]] == ["4", "15", "100"]

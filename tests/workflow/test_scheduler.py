@@ -1,5 +1,6 @@
 """The scheduler alone: what it asks for and returns is a function of the program and the replies."""
 
+import inspect
 import random
 import zlib
 from collections.abc import Callable
@@ -318,8 +319,9 @@ def test_close_unwinds_generators_and_plain_calls_members_first() -> None:
             finally:
                 log.append(f"plain {self.name}")
 
-    scheduler, keys = started(Outer("outer", [PlainOuter("po"), Plain("3"), Plain("4")]))
-    assert len(keys) == 4
+    steps = Outer("outer", [PlainOuter("po"), Plain("3"), Plain("4")]).steps(Context.for_question("Q?"))
+    scheduler = Scheduler(steps)
+    assert len(scheduler.take()) == 4
     scheduler.reply("f/4[2]/A#0", AgentReply("done"))
     assert log == ["plain 4"]
     log.clear()
@@ -328,6 +330,7 @@ def test_close_unwinds_generators_and_plain_calls_members_first() -> None:
     position = {entry: log.index(entry) for entry in log}
     assert max(position["plain 1"], position["plain 2"]) < position["generator inner"] < position["plain po"]
     assert max(position["plain po"], position["plain 3"]) < position["generator outer"]
+    assert inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED
     scheduler.close()  # again is harmless
     assert len(log) == 6
 

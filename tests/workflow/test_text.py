@@ -112,7 +112,9 @@ def test_solution_block(text: str, code: str | None) -> None:
     assert solution_block(text) == code
 
 
-ALL_FOUR = "Some words.\n<solution>\nx = 1\n</solution>\nFinal answer: 7\n<delivery>the sum is 7</delivery>\nMore words."
+ALL_FOUR = (
+    "Some words.\n<solution>\nx = 1\n</solution>\nFinal answer: 7\n<delivery>the sum is 7</delivery>\nMore words."
+)
 
 
 def test_delivery_falls_back_in_the_contract_s_order() -> None:
@@ -288,7 +290,8 @@ def test_strip_echo_drops_marked_lines_of_the_instructions_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "bare", [r"\boxed{42}", r"$\boxed{42}$", "Verdict: CORRECT", "**Verdict: NOT correct**", "<solution>", "</delivery>"]
+    "bare",
+    [r"\boxed{42}", r"$\boxed{42}$", "Verdict: CORRECT", "**Verdict: NOT correct**", "<solution>", "</delivery>"],
 )
 def test_strip_echo_keeps_what_is_bare(bare: str) -> None:
     assert strip_echo(f"so\n{bare}", [f"write\n{bare}\nhere"]) == f"so\n{bare}"
@@ -371,12 +374,14 @@ def test_readers_take_linear_time(kind: str) -> None:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("unit", [r"\boxed{", "<delivery>", "{", "\n"])
 def test_200_000_repetitions_are_read_at_once(unit: str) -> None:
+    start = time.perf_counter()
     text = unit * 200_000
     assert last_boxed(text) is None
     last_boxed(text + "}" * 200_000)
     assert delivery(text)[1] == "excerpt"
     assert len(delivery(text)[0]) <= DELIVERY_EXCERPT + len("[...] ")
     assert verdict(text) is None
+    assert time.perf_counter() - start < 5  # a fraction of a second in fact; minutes when anything is quadratic
 
 
 def test_infinite_weights_do_not_break_a_vote() -> None:

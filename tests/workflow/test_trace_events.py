@@ -36,7 +36,8 @@ json_value: Any = st.recursive(
 )
 fields = st.dictionaries(text, json_value, max_size=3)
 messages = st.lists(
-    st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "assistant", "tool"]), "content": text}), max_size=3
+    st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "assistant", "tool"]), "content": text}),
+    max_size=3,
 )
 samplings = st.builds(Sampling, temperature=number, seed=st.none() | st.integers(0, 2**31), stop=st.tuples(text))
 usages = st.builds(Usage, prompt_tokens=st.integers(0, 9), cost_usd=st.none() | number)
@@ -122,7 +123,9 @@ def test_a_last_line_without_its_newline_counts_if_it_is_whole() -> None:
     assert len(Trace.from_lines([*LINES[:2], LINES[2].rstrip("\n")]).events) == 3
 
 
-@pytest.mark.parametrize("bad", ["{\n", '{"type": "shout"}\n', '{"type": "print"}\n', "[]\n", '{"type": "print", "text": 3}\n'])
+@pytest.mark.parametrize(
+    "bad", ["{\n", '{"type": "shout"}\n', '{"type": "print"}\n', "[]\n", '{"type": "print", "text": 3}\n']
+)
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_corrupt_line_is_an_error_that_names_it(bad: str, position: int) -> None:
     lines = [*LINES]
@@ -138,13 +141,15 @@ def test_blank_lines_are_skipped_but_counted() -> None:
 
 
 def test_unknown_fields_are_an_error() -> None:
-    with pytest.raises(ValueError, match="trace line 1: .*extra_forbidden|Extra inputs"):
+    with pytest.raises(ValueError, match="trace line 1: Extra inputs"):
         Trace.from_lines(['{"type": "print", "text": "x", "colour": "red"}\n'])
 
 
 def test_views() -> None:
     started = RunStarted(run_id="1", question="Q", engine="e")
-    done = AgentTurn(key="A#0", path="A", agent="A", messages=[], completion=Completion(text="x", usage=Usage(prompt_tokens=3)))
+    done = AgentTurn(
+        key="A#0", path="A", agent="A", messages=[], completion=Completion(text="x", usage=Usage(prompt_tokens=3))
+    )
     lost = AgentTurn(key="A#1", path="A", agent="A", messages=[], error="gone")
     ended = RunEnded()
     whole = Trace(events=[started, done, lost, Answered(text="1"), Answered(text="2"), ended])

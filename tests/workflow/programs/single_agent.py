@@ -1,4 +1,7 @@
 # One agent whose prompt is put together from pieces; the program runs its workflow and prints the result.
+# Written as programs in the wild are, not as this project is:
+# ruff: noqa: I001
+# fmt: off
 from workflow import AgentNode, Workflow, ToolRegistry
 
 # Nothing to call: pure reasoning

@@ -1,4 +1,7 @@
 # A solver and a tester who share a tool around subprocess; the program only defines its workflow.
+# Written as programs in the wild are, not as this project is:
+# ruff: noqa: I001
+# fmt: off
 from workflow import AgentNode, Workflow, ToolRegistry
 from workflow.nodes import ReflectionNode
 import subprocess

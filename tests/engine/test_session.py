@@ -1,0 +1,306 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_engines import CannedEngine, HangingEngine
+
+from engine.session import Session, call_seed
+from workflow.completion import Completion, Sampling, Usage
+from workflow.failures import EngineFailed, LimitExceeded, ProgramFailed
+from workflow.limits import Limits
+from workflow.requests import AgentCall, AgentReply, CodeReply, CodeRun, Delivery, ToolCall, ToolReply, ToolResult
+from workflow.trace import (
+    AgentTurn,
+    CodeRan,
+    Delivered,
+    LimitHit,
+    Printed,
+    RunEnded,
+    RunStarted,
+    ToolCalled,
+    ToolReturned,
+)
+
+
+def call(agent: str = "A", text: str = "hello", tools: Any = None) -> AgentCall:
+    return AgentCall(agent, [{"role": "user", "content": text}], tools or [])
+
+
+def serve(session: Session, key: str, request: Any) -> Any:
+    session.admit(key.split("#")[0], request)
+    return asyncio.run(session.serve(key, key.split("#")[0], request))
+
+
+def test_an_agent_call_goes_to_the_engine_and_into_the_trace() -> None:
+    engine = CannedEngine("seven")
+    session = Session(engine, question="Q?", program="p", seed=3, jail="process/j")
+    tools = [{"type": "function", "function": {"name": "t"}}]
+    assert serve(session, "w/A#0", call(tools=tools)) == AgentReply("seven", "stop")
+    (request,) = engine.requests
+    assert (request.agent, request.key, request.tools) == ("A", "w/A#0", tools)
+    assert request.messages == [{"role": "user", "content": "hello"}]
+    started, turn = session.events
+    assert isinstance(started, RunStarted)
+    assert (started.question, started.program, started.seed, started.engine) == ("Q?", "p", 3, "canned")
+    assert (started.limits["agent_calls"], started.jail) == (64, "process/j")
+    assert isinstance(turn, AgentTurn)
+    assert (turn.key, turn.path, turn.agent, turn.messages, turn.tools) == (
+        "w/A#0",
+        "w/A",
+        "A",
+        request.messages,
+        tools,
+    )
+    assert turn.completion is not None
+    assert turn.completion.text == "seven"
+    assert turn.sampling == request.sampling
+    assert 0 <= turn.duration_s <= turn.t <= session.elapsed
+
+
+def test_seeds_depend_on_the_runs_seed_and_the_key_only() -> None:
+    engine = CannedEngine()
+    for order in (("A#0", "A#1", "B#0"), ("B#0", "A#1", "A#0")):
+        session = Session(engine, seed=5)
+        for key in order:
+            serve(session, key, call(key[0], text=f"asked in {order}"))
+    serve(Session(engine, seed=6), "A#0", call())
+    seeds = [(request.key, request.sampling.seed) for request in engine.requests]
+    assert set(seeds[:3]) == set(seeds[3:6])
+    assert len({seed for _, seed in seeds}) == 4
+    assert seeds[6][1] == call_seed(6, "A#0") != call_seed(5, "A#0")
+    assert all(seed is not None and 0 <= seed < 2**31 for _, seed in seeds)
+
+
+def test_sampling_is_passed_on_and_a_seed_of_ones_own_is_kept() -> None:
+    engine = CannedEngine()
+    sampling = Sampling(temperature=0.3, max_tokens=7, logprobs=True, seed=11)
+    serve(Session(engine, sampling=sampling), "A#0", call())
+    assert engine.requests[0].sampling == sampling
+    serve(Session(engine), "A#0", call())
+    assert engine.requests[1].sampling == Sampling(seed=call_seed(0, "A#0"))
+
+
+# Limits
+
+
+def test_limits_are_reached_before_they_are_passed() -> None:
+    session = Session(CannedEngine(), limits=Limits(agent_calls=2, tool_calls=2, tokens=30, output_bytes=4))
+    serve(session, "A#0", call())
+    serve(session, "A#1", call())  # 30 tokens
+    session.admit("A", ToolCall("A", "t", {}))
+    session.admit("A", CodeRun("x"))  # tool calls and code runs count together
+    session.printed("é12")
+    checks: list[tuple[Callable[[], object], tuple[str, float, float]]] = [
+        (lambda: session.admit("A", call()), ("agent_calls", 2, 3)),
+        (lambda: session.admit("A", ToolCall("A", "t", {})), ("tool_calls", 2, 3)),
+        (lambda: session.admit("A", CodeRun("x")), ("tool_calls", 2, 4)),
+        (lambda: session.printed("é"), ("output_bytes", 4, 6)),
+    ]
+    for spend, expected in checks:
+        with pytest.raises(LimitExceeded) as caught:
+            spend()
+        assert (caught.value.limit_kind, caught.value.limit, caught.value.used) == expected
+        assert f"raise Limits.{expected[0]}" in str(caught.value)
+
+
+def test_the_call_that_passes_the_token_limit_is_on_record() -> None:
+    session = Session(CannedEngine(), limits=Limits(tokens=14))
+    with pytest.raises(LimitExceeded) as caught:
+        serve(session, "A#0", call())
+    assert (caught.value.limit_kind, caught.value.limit, caught.value.used) == ("tokens", 14, 15)
+    run = session.finish(failure=caught.value.record())
+    assert [event.type for event in run.trace.events] == ["run_started", "agent_call", "limit", "run_ended"]
+    assert run.usage == Usage(prompt_tokens=10, completion_tokens=5)
+    assert run.trace.events[2] == LimitHit(t=run.trace.events[2].t, limit_kind="tokens", limit=14, used=15)
+
+
+@pytest.mark.parametrize("kind", ["agent_calls", "tool_calls", "tokens"])
+def test_a_limit_of_zero_allows_nothing(kind: str) -> None:
+    session = Session(CannedEngine(), limits=Limits.model_validate({kind: 0}))
+    with pytest.raises(LimitExceeded, match=f"{kind}=0 exceeded"):
+        serve(session, "A#0", ToolCall("A", "t", {}) if kind == "tool_calls" else call())
+
+
+# Failures of the engine
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionError("refused"), TimeoutError("slow"), KeyError("bug"), ValueError("bug"), ProgramFailed("x", "y")],
+)
+def test_whatever_an_engine_raises_is_on_record(error: Exception) -> None:
+    session = Session(CannedEngine(lambda request: error))
+    expected = ProgramFailed if isinstance(error, ProgramFailed) else EngineFailed
+    with pytest.raises(expected) as caught:
+        serve(session, "A#0", call())
+    turn = session.events[-1]
+    assert isinstance(turn, AgentTurn)
+    assert (turn.completion, turn.error) == (None, str(caught.value))
+    if expected is EngineFailed:
+        assert f"engine canned failed: {type(error).__name__}" in str(caught.value)
+        assert caught.value.record().is_infrastructure
+        assert caught.value.__cause__ is error
+
+
+def test_engine_failures_pass_as_they_are() -> None:
+    failed = EngineFailed("far away", "HTTP 503", attempts=4, status=503)
+    with pytest.raises(EngineFailed) as caught:
+        serve(Session(CannedEngine(lambda request: failed)), "A#0", call())
+    assert caught.value is failed
+
+
+# What a program may send
+
+
+def test_what_is_no_text_does_not_reach_an_engine() -> None:
+    engine = CannedEngine()
+    session = Session(engine)
+    serve(session, "A#0", call(text="half \ud800 é 日本", tools=[{"x": "\udfff"}]))
+    assert engine.requests[0].messages == [{"role": "user", "content": "half ? é 日本"}]
+    assert engine.requests[0].tools == [{"x": "?"}]
+    turn = session.events[-1]
+    assert isinstance(turn, AgentTurn)
+    assert turn.messages == engine.requests[0].messages
+    with pytest.raises(ProgramFailed, match=r"must be plain JSON.*set"):
+        serve(session, "A#1", call(tools=[{"x": {1, 2}}]))
+    assert len(engine.requests) == 1
+
+
+def test_tool_calls_are_recorded_and_left_to_the_program() -> None:
+    session = Session(CannedEngine())
+    assert serve(session, "A#0", ToolCall("A", "add", {"x": 1})) == ToolReply(None)
+    session.report("A", ToolResult("A", "add", "2", is_error=True))
+    session.report("A", Delivery("A", "two", "delivery"))
+    _, called, returned, delivered = session.events
+    assert called == ToolCalled(t=called.t, path="A", agent="A", name="add", arguments={"x": 1})
+    assert returned == ToolReturned(t=returned.t, path="A", agent="A", name="add", content="2", is_error=True)
+    assert delivered == Delivered(t=delivered.t, path="A", agent="A", text="two", source="delivery")
+
+
+def test_reports_are_no_requests() -> None:
+    with pytest.raises(TypeError, match="Delivery is a report"):
+        asyncio.run(Session(CannedEngine()).serve("", "A", Delivery("A", "x", "excerpt")))  # type: ignore[arg-type]
+
+
+def test_code_runs_go_to_the_code_runner() -> None:
+    async def runner(request: CodeRun) -> CodeReply:
+        return CodeReply(1, f"ran {request.code}", "err", limit="wall_s")
+
+    session = Session(CannedEngine(), code_runner=runner)
+    reply = serve(session, "A#0", CodeRun("print(1)", stdin="in"))
+    assert reply == CodeReply(1, "ran print(1)", "err", limit="wall_s")
+    ran = session.events[-1]
+    assert isinstance(ran, CodeRan)
+    assert (ran.code, ran.stdin, ran.exit_status, ran.stdout, ran.limit) == (
+        "print(1)",
+        "in",
+        1,
+        "ran print(1)",
+        "wall_s",
+    )
+    with pytest.raises(ProgramFailed, match="no code runner"):
+        serve(Session(CannedEngine()), "A#0", CodeRun("print(1)"))
+
+
+# The end
+
+
+def test_finish_records_open_calls_and_ends_the_trace_once() -> None:
+    seen: list[Any] = []
+
+    async def main() -> Session:
+        session = Session(HangingEngine("A"), sink=seen.append)
+        session.printed("some ")
+        session.printed("output")
+        task = asyncio.create_task(session.serve("A#0", "A", call()))
+        await asyncio.sleep(0)
+        first = session.finish(failure=ProgramFailed("ValueError", "x").record())
+        assert session.finish(answer="other") is first
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return session
+
+    session = asyncio.run(main())
+    assert [event.type for event in session.events] == ["run_started", "print", "print", "agent_call", "run_ended"]
+    turn, ended = session.events[-2:]
+    assert isinstance(turn, AgentTurn)
+    assert (turn.completion, turn.error) == (None, "the run ended first")
+    assert isinstance(ended, RunEnded)
+    run = session.finish()
+    assert run.output == "some output"
+    assert isinstance(session.events[1], Printed)
+    assert run.failure == ended.failure
+    assert run.answer is None
+    assert seen == session.events == run.trace.events
+
+
+def test_usage_is_the_sum_of_all_calls() -> None:
+    completion = Completion(text="x", usage=Usage(prompt_tokens=3, completion_tokens=4, cost_usd=0.25))
+    session = Session(CannedEngine(lambda request: completion))
+    for number in range(3):
+        serve(session, f"A#{number}", call())
+    run = session.finish("x")
+    assert run.usage == Usage(prompt_tokens=9, completion_tokens=12, cost_usd=0.75)
+    assert run.trace.usage == run.usage
+    assert run.trace.ended is not None
+    assert run.trace.ended.usage == run.usage
+
+
+# Provenance
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer", "found"),
+    [
+        (r"So \boxed{7}.", r"So \boxed{7}.", True),
+        (r"So \boxed{7}.", "7", True),
+        (r"So \boxed{ 1,000 }.", r"\boxed{1000}", True),
+        (r"So \boxed{7}.", r"The team says \boxed{7}", True),
+        (r"So \boxed{7}.", r"\boxed{8}", False),
+        ("The sum is 15.", "15", True),
+        ("The sum is 15.", "5", False),
+        ("The sum is 15.", "1", False),
+        ("The sum is -5", "5", False),
+        ("The sum is -5", "-5", True),
+        ("The sum is 5.2", "5", False),
+        ("The sum is 5.2", "2", False),
+        ("The sum is 5.", "5", True),
+        ("They are 3,5", "3", False),
+        ("It is Paris!", "Paris", True),
+        ("It is Parisian", "Paris", False),
+        ("<solution>\nx = 1\n</solution>", "```\n<solution>x = 1</solution>\n```", True),
+        ("<solution>\nx = 1\n</solution>", "<solution>x = 2</solution>", False),
+        ("Long.\n<delivery>the plan</delivery>", "Short.\n<delivery>the plan</delivery>", True),
+        ("It is Paris.\nEcho of the prompt\nI am sure.", "It is Paris.\n\nI am sure.", True),
+        ("It is Paris.\nEcho of the prompt\nI am sure.", "It is Paris.\nI am not sure.", False),
+        ("Long.", "Short.", False),
+        ("Long.", "", False),
+        ("", "", False),
+        ("", "Short.", False),
+        ("a(b[c", "(b[", True),
+    ],
+)
+def test_an_answer_is_from_the_agent_in_whose_reply_it_stands(reply: str, answer: str, found: bool) -> None:
+    session = Session(CannedEngine(reply))
+    serve(session, "A#0", call("Solver"))
+    run = session.finish(answer)
+    assert run.answer == answer
+    assert run.answer_from == ("Solver" if found else None)
+    assert run.trace.answer is not None
+    assert run.trace.answer.from_agent == run.answer_from
+
+
+def test_the_last_agent_that_said_it_counts() -> None:
+    session = Session(CannedEngine({"A": r"\boxed{7}", "B": r"yes, \boxed{7}", "C": r"\boxed{8}"}))
+    for agent in "ABC":
+        serve(session, f"{agent}#0", call(agent))
+    assert session.finish(r"\boxed{7}").answer_from == "B"
+
+
+def test_prompts_and_printed_text_are_no_provenance() -> None:
+    session = Session(CannedEngine("I do not know"))
+    serve(session, "A#0", call(text=r"The answer is \boxed{42}"))
+    session.printed(r"\boxed{42}")
+    session.report("A", Delivery("A", r"\boxed{42}", "delivery"))
+    assert session.finish(r"\boxed{42}").answer_from is None

@@ -1,0 +1,36 @@
+"""Preloaded into a zygote of programs by tests: its programs are plain Python, as if they had escaped the policy.
+
+What they then can do is up to the jail alone.
+"""
+
+import builtins
+import os
+import sys
+from typing import Any
+
+import workflow
+import workflow.nodes
+from sandbox import worker
+from sandbox.policy import CompileResult
+
+
+def compile_anything(source: str, filename: str) -> CompileResult:
+    return CompileResult(compile(source, filename, "exec"))
+
+
+def plain_globals(*, question: str, write: Any, run_code: Any, seed: int, modules: Any) -> dict[str, Any]:
+    def print_(*values: object) -> None:
+        write(" ".join(map(str, values)) + "\n")
+
+    names = {name: getattr(workflow, name) for name in workflow.__all__}
+    return {"__builtins__": builtins, "__name__": "__main__", "question": question, "print": print_, **names}
+
+
+worker.compile_program = compile_anything
+worker.program_globals = plain_globals
+# What an attacker would have to import; the jail opens no files.
+IMPORTED = [
+    __import__(name) for name in ("ctypes", "fcntl", "json", "signal", "socket", "struct", "subprocess", "threading")
+]
+assert os
+assert sys
