@@ -33,6 +33,7 @@ from workflow.nodes import WorkflowNode
 
 MEMBERS = 3
 CALLS = MEMBERS + 1
+QUESTION = "What is 2 + 2?"
 REPLY = r"The answer is \boxed{4}."
 PROGRAMS, DEPTH, LATENCY_S = 1000, 5, 0.05
 
@@ -62,6 +63,18 @@ def ensemble_with_judge() -> Workflow:
     return Workflow("ensemble_judge").add_node(node)
 
 
+async def ask(engine: FixedEngine, system: str, user: str) -> str:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    return (await engine.complete(CompletionRequest.model_validate({"messages": messages}))).text
+
+
+async def bare_run() -> str:
+    """The same four calls with nothing around them but asyncio."""
+    engine = FixedEngine()
+    answers = await asyncio.gather(*(ask(engine, "Solve the problem.", QUESTION) for _ in range(MEMBERS)))
+    return await ask(engine, "Pick the best answer.", "\n".join([QUESTION, *answers]))
+
+
 def langgraph_run() -> Callable[[], Awaitable[object]]:
     """The same ensemble and judge as a LangGraph, calling the same engine with the same messages."""
     from langgraph.graph import END, START, StateGraph
@@ -73,15 +86,11 @@ def langgraph_run() -> Callable[[], Awaitable[object]]:
         answers: Annotated[list[str], operator.add]
         final: str
 
-    async def ask(system: str, user: str) -> str:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        return (await engine.complete(CompletionRequest.model_validate({"messages": messages}))).text
-
     async def solve(state: State) -> dict[str, list[str]]:
-        return {"answers": [await ask("Solve the problem.", state["question"])]}
+        return {"answers": [await ask(engine, "Solve the problem.", state["question"])]}
 
     async def judge(state: State) -> dict[str, str]:
-        return {"final": await ask("Pick the best answer.", "\n".join([state["question"], *state["answers"]]))}
+        return {"final": await ask(engine, "Pick the best answer.", "\n".join([state["question"], *state["answers"]]))}
 
     graph = StateGraph(State)
     graph.add_node("judge", judge)
@@ -91,7 +100,7 @@ def langgraph_run() -> Callable[[], Awaitable[object]]:
         graph.add_edge(f"solver{i}", "judge")
     graph.add_edge("judge", END)
     compiled = graph.compile()
-    start: State = {"question": "What is 2 + 2?", "answers": [], "final": ""}
+    start: State = {"question": QUESTION, "answers": [], "final": ""}
     return lambda: compiled.ainvoke(start)
 
 
@@ -102,18 +111,19 @@ async def per_call_us(run: Callable[[], Awaitable[object]], repeats: int) -> flo
     return (time.perf_counter() - started) / repeats / CALLS * 1e6
 
 
-async def driver_overhead(rounds: int = 7, repeats: int = 60) -> tuple[float, float]:
-    """Median microseconds per agent call (ours, LangGraph's), the two measured in turns."""
+async def driver_overhead(rounds: int = 9, repeats: int = 60) -> tuple[float, float, float]:
+    """Median microseconds per agent call (nothing around it, ours, LangGraph's), measured in turns."""
     workflow, engine = ensemble_with_judge(), FixedEngine()
-    theirs = langgraph_run()
 
     async def ours() -> object:
-        return await run_workflow(workflow, "What is 2 + 2?", engine)
+        return await run_workflow(workflow, QUESTION, engine)
 
-    for warm_up in (ours, theirs):
-        await per_call_us(warm_up, 10)
-    pairs = [(await per_call_us(ours, repeats), await per_call_us(theirs, repeats)) for _ in range(rounds)]
-    return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
+    runs = (bare_run, ours, langgraph_run())
+    for run in runs:
+        await per_call_us(run, 10)
+    samples = [[await per_call_us(run, repeats) for run in runs] for _ in range(rounds)]
+    bare, mine, theirs = (statistics.median(column) for column in zip(*samples, strict=True))
+    return bare, mine, theirs
 
 
 async def engine_share(rounds: int = 5) -> tuple[float, float]:
@@ -123,7 +133,7 @@ async def engine_share(rounds: int = 5) -> tuple[float, float]:
     walls = []
     for _ in range(rounds):
         started = time.perf_counter()
-        runs = await asyncio.gather(*(run_workflow(chain, "What is 2 + 2?", engine) for _ in range(PROGRAMS)))
+        runs = await asyncio.gather(*(run_workflow(chain, QUESTION, engine) for _ in range(PROGRAMS)))
         walls.append(time.perf_counter() - started)
         assert all(run.failure is None for run in runs)
         del runs  # freeing them is not part of the next round
@@ -144,7 +154,7 @@ async def first_request_ms(count: int = 300) -> tuple[str, list[float]]:
         for _ in range(count):
             engine = FixedEngine()
             started = time.perf_counter()
-            await sandbox.run_program(PROGRAM, "What is 2 + 2?", engine=engine, limits=Limits(wall_s=30))
+            await sandbox.run_program(PROGRAM, QUESTION, engine=engine, limits=Limits(wall_s=30))
             times.append((engine.first_request - started) * 1e3)
         return (await sandbox.strength()).mode, times[20:]
 
@@ -167,10 +177,14 @@ async def main() -> None:
     gc.freeze()  # as a server would: what the imports made is not looked at again by the collector
     console.print(f"Python {platform.python_version()}, {platform.machine()}")
 
-    ours, theirs = await driver_overhead()
-    table = Table("ensemble of 3 and judge, zero-latency engine", "us per agent call", "ratio", title="Driver")
-    table.add_row("metaagent", f"{ours:.0f}", "1.00")
-    table.add_row(f"LangGraph {version('langgraph')}", f"{theirs:.0f}", f"{theirs / ours:.1f}")
+    bare, ours, theirs = await driver_overhead()
+    table = Table(
+        "ensemble of 3 and judge, zero-latency engine", "us per agent call", "added", "added, ratio", title="Driver"
+    )
+    table.add_row("asyncio alone", f"{bare:.0f}", "", "")
+    for name, time_us in (("metaagent, trace included", ours), (f"LangGraph {version('langgraph')}", theirs)):
+        added = time_us - bare
+        table.add_row(name, f"{time_us:.0f}", f"{added:.0f}", f"{added / (ours - bare):.1f}")
     console.print(table)
 
     wall, share = await engine_share()

@@ -71,7 +71,7 @@ class Design(BaseModel):
 
     @property
     def usage(self) -> Usage:
-        return sum((turn.completion.usage for turn in self.turns), Usage())
+        return Usage.total(turn.completion.usage for turn in self.turns)
 
 
 async def sample_designs(

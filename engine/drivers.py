@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,16 @@ async def drive(scheduler: Scheduler, session: Session) -> Any:
 
     A limit or an engine failure ends the run at once: open requests are cancelled and nodes unwound.
     """
+    loop = asyncio.get_running_loop()
     serving: dict[asyncio.Task[Any], str] = {}
+    finished: deque[asyncio.Task[Any]] = deque()
+    waiting: asyncio.Future[None] | None = None
+
+    def on_done(task: asyncio.Task[Any]) -> None:
+        finished.append(task)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
     try:
         while True:
             issued = _admitted(scheduler.take(), session)
@@ -44,12 +54,16 @@ async def drive(scheduler: Scheduler, session: Session) -> Any:
                 scheduler.reply(alone.key, await session.serve(alone.key, alone.path, alone.request))
                 continue
             for each in issued:
-                serving[asyncio.create_task(session.serve(each.key, each.path, each.request))] = each.key
+                task = loop.create_task(session.serve(each.key, each.path, each.request))
+                serving[task] = each.key
+                task.add_done_callback(on_done)
             if scheduler.done:
                 return scheduler.result()
-            done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                scheduler.reply(serving.pop(task), task.result())
+            if not finished:
+                waiting = loop.create_future()
+                await waiting
+            task = finished.popleft()
+            scheduler.reply(serving.pop(task), task.result())
     finally:
         for task in serving:
             task.cancel()

@@ -100,11 +100,17 @@ def _as_text(value: Any) -> Any:
 
     What a program asks must not make an engine fail.
     """
+    if isinstance(value, list) and all(_is_plain_turn(item) for item in value):
+        return value  # what nearly every call is
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise ProgramFailed(type(error).__name__, f"an agent call must be plain JSON: {error}") from None
     return value if text.isascii() else json.loads(text.encode(errors="replace"))
+
+
+def _is_plain_turn(item: Any) -> bool:
+    return isinstance(item, dict) and all(type(value) is str and value.isascii() for value in item.values())
 
 
 class Session:
@@ -298,7 +304,7 @@ class Session:
         if answer is not None:
             source = self._origin(answer)
             self._record(Answered(t=self.elapsed, text=answer, from_agent=source))
-        usage = sum(self._usage, Usage())
+        usage = Usage.total(self._usage)
         self._record(RunEnded(t=self.elapsed, failure=failure, usage=usage))
         self._run = Run(
             answer=answer,

@@ -102,7 +102,7 @@ async def design(
                 engine=engine.name,
                 designs=designs,
                 chosen=_first_good(designs),
-                usage=sum((sample.usage for sample in sampled), Usage()),
+                usage=Usage.total(sample.usage for sample in sampled),
             )
             if run and report.design is not None and report.design.program is not None:
                 progress.start("Running")

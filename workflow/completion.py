@@ -5,6 +5,7 @@ These types are shared by nodes, engines and the Trace. No engine lives here and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -55,11 +56,14 @@ class Usage(BaseModel):
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
 
-    def __add__(self, other: Usage) -> Usage:
-        costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
-        return Usage(
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
+    @classmethod
+    def total(cls, usages: Iterable[Usage]) -> Usage:
+        """The sum; its cost is known if any part's is."""
+        parts = list(usages)
+        costs = [part.cost_usd for part in parts if part.cost_usd is not None]
+        return cls(
+            prompt_tokens=sum(part.prompt_tokens for part in parts),
+            completion_tokens=sum(part.completion_tokens for part in parts),
             cost_usd=sum(costs) if costs else None,
         )
 

@@ -6,6 +6,7 @@ merely repeats from its prompt. Nothing here grades an answer (see `tasks`).
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -30,10 +31,17 @@ def blocks(tag: str, text: str) -> list[str]:
     return [text[start:stop] for _, start, stop, _ in _spans(tag, text)]
 
 
+@functools.cache
+def _tags(tag: str) -> re.Pattern[str]:
+    return re.compile(rf"<(/?){re.escape(tag)}>", re.IGNORECASE)
+
+
 def _spans(tag: str, text: str) -> Iterator[tuple[int, int, int, int]]:
     """Of each complete block: where its opening tag starts and ends, and where its closing tag does."""
+    if "<" not in text:
+        return
     opening = None
-    for match in re.finditer(rf"<(/?){re.escape(tag)}>", text, re.IGNORECASE):
+    for match in _tags(tag).finditer(text):
         if not match[1]:
             opening = match
         elif opening is not None:
@@ -117,6 +125,8 @@ def strip_echo(reply: str, instructions: Sequence[str]) -> str:
     if not _MARKED.search(reply):
         return reply
     told = [text for text in instructions if _MARKED.search(text)]
+    if not told:
+        return reply
     lines = {line.strip() for text in told for line in text.splitlines() if _MARKED.search(line)}
     written = reply.splitlines()
     kept = [line for line in written if line.strip() not in lines or _is_bare(line)]

@@ -180,4 +180,4 @@ class Trace(BaseModel):
     @property
     def usage(self) -> Usage:
         done = [turn.completion.usage for turn in self.agent_turns if turn.completion]
-        return sum(done, Usage())
+        return Usage.total(done)

@@ -180,7 +180,7 @@ def test_tool_calls_are_recorded_and_left_to_the_program() -> None:
 
 def test_reports_are_no_requests() -> None:
     with pytest.raises(TypeError, match="Delivery is a report"):
-        asyncio.run(Session(CannedEngine()).serve("", "A", Delivery("A", "x", "excerpt")))  # type: ignore[arg-type]
+        asyncio.run(Session(CannedEngine()).serve("", "A", Delivery("A", "x", "excerpt")))
 
 
 def test_code_runs_go_to_the_code_runner() -> None:

@@ -277,7 +277,7 @@ def test_subclasses_of_built_in_nodes_take_their_own_arguments() -> None:
 
     assert Careful("c", 2).system_prompt == "Check 2 times."
     with pytest.raises(ContractError, match=r"Careful 5: .*'name'|Careful: .*'name'.*got 5"):
-        Careful(5, 2)  # type: ignore[arg-type]  # the wrong type is what is tested
+        Careful(5, 2)
 
 
 def test_nodes_show_their_class_and_name() -> None:

@@ -50,7 +50,7 @@ def test_extended_copies_messages_and_shares_state() -> None:
 
 
 def test_message_type_may_be_written_as_text() -> None:
-    assert Message("x", "critique").message_type is MessageType.CRITIQUE  # type: ignore[arg-type]  # as programs do
+    assert Message("x", "critique").message_type is MessageType.CRITIQUE
 
 
 def test_delivery_is_the_marked_part_else_the_content() -> None:

@@ -184,7 +184,7 @@ def test_majority_vote_reads_boxes_solutions_and_deliveries(replies: list[str], 
 def test_weights_by_name_and_by_position_mean_the_same() -> None:
     replies = {"A": r"\boxed{5}", "B": r"\boxed{7}", "C": r"\boxed{5}"}
     for weights in ([1, 3, 1], {"B": 3}, {"A": 1, "B": 3, "C": 1}):
-        node = EnsembleNode("e", members("A", "B", "C"), "weighted_vote", weights=weights)  # type: ignore[arg-type]
+        node = EnsembleNode("e", members("A", "B", "C"), "weighted_vote", weights=weights)
         assert run(node, replies).message.metadata["winner"] == "B", weights
     ignored = EnsembleNode("e", members("A", "B", "C"), weights=[1, 3, 1])
     assert run(ignored, replies).message.metadata["winner"] == "A"  # a majority has no weights

@@ -30,7 +30,7 @@ def tools_with(**functions: object) -> ToolRegistry:
     for name, function in functions.items():
         registry.register(
             name,
-            function,  # type: ignore[arg-type]  # callables
+            function,
             f"the tool {name}",
             {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]},
         )
@@ -147,7 +147,7 @@ def test_an_echoed_prompts_box_does_not_win() -> None:
 def test_an_echoed_reflection_prompts_box_does_not_win() -> None:
     example = "Example: The answer is \\boxed{42}"
     prompts = {"reflection_prompt": f"Review {{solution}}.\n{example}", "refinement_prompt": f"Mend it.\n{example}"}
-    node = ReflectionNode("r", agent("Solver"), 1, critic_agent=agent("Critic"), **prompts)  # type: ignore[arg-type]
+    node = ReflectionNode("r", agent("Solver"), 1, critic_agent=agent("Critic"), **prompts)
     outcome = run(node, {"Solver": [r"\boxed{8}", f"Mend it.\n{example}\nNo idea."], "Critic": "INCORRECT"})
     assert last_boxed(outcome.content) is None
 

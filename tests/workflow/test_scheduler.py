@@ -243,9 +243,9 @@ def test_result_before_the_end_says_so() -> None:
         ("hello", r"g yielded str, not a request"),
         (None, r"g yielded NoneType, not a request"),
         (AgentNode("A", "p"), r"g yielded AgentNode, not a request"),
-        (NodeCall("A", Context()), r"g ran str, which is not a node"),  # type: ignore[arg-type]  # garbage
-        (Parallel([AgentNode("A", "p")]), r"g ran AgentNode in parallel, not a NodeCall"),  # type: ignore[list-item]
-        (Parallel(iter([])), r"has no len"),  # type: ignore[arg-type]  # garbage
+        (NodeCall("A", Context()), r"g ran str, which is not a node"),
+        (Parallel([AgentNode("A", "p")]), r"g ran AgentNode in parallel, not a NodeCall"),
+        (Parallel(iter([])), r"has no len"),
     ],
 )
 def test_a_node_that_yields_garbage_gets_a_clear_error(garbage: Any, message: str) -> None:
@@ -275,7 +275,7 @@ def test_garbage_can_be_recovered_from() -> None:
     class Recovers(WorkflowNode):
         def steps(self, context: Context) -> Steps:
             try:
-                yield "garbage"  # type: ignore[misc]  # what is tested
+                yield "garbage"
             except TypeError:
                 reply = yield AgentCall("A", [])
             return Message(reply.text)
