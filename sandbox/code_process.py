@@ -27,6 +27,7 @@ class JailedCode:
         self._on_end = on_end
         self._started = time.monotonic()
         self._limit: CodeLimitKind | None = None
+        self._killed = False
         self._captured = {"stdout": bytearray(), "stderr": bytearray()}
         self._room = limits.output_bytes
         self._read_to = 0
@@ -117,7 +118,7 @@ class JailedCode:
 
     def _describe(self, end: Exit) -> CodeResult:
         limit, status = self._limit, end.exit_status
-        if limit is None and end.signal == 9 and end.cpu_s >= self._limits.cpu_s * 0.95:
+        if limit is None and not self._killed and end.by_cpu_limit(self._limits.cpu_s):
             limit = "cpu_s"
         if status == OUT_OF_MEMORY and b"MemoryError" in self._captured["stderr"]:
             limit, status = limit or "memory_mb", 1
@@ -156,6 +157,7 @@ class JailedCode:
         return await asyncio.shield(self._watcher)
 
     async def kill(self) -> None:
+        self._killed = True
         self._jailed.kill()
         with suppress(SandboxUnavailable):  # a dead zygote has taken it along
             await self.wait()

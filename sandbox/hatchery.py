@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -43,6 +44,13 @@ class Exit:
     @property
     def signal(self) -> int | None:
         return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
+
+    def by_cpu_limit(self, cpu_s: int) -> bool:
+        """True if the kernel killed it for its CPU limit, given that nobody else did.
+
+        The kernel counts that limit in clock ticks, which on a busy machine may run ahead of `cpu_s` here.
+        """
+        return self.signal == signal.SIGKILL and self.cpu_s >= cpu_s * 0.5
 
 
 @dataclass

@@ -354,7 +354,7 @@ async def _channel(
 async def _cause_of_death(jailed: Jailed, cpu_limit_s: int) -> LimitExceeded | ProgramFailed:
     """Why a program's channel closed without a last word."""
     end = await jailed.reaped()
-    if end.cpu_s >= cpu_limit_s * 0.95:
+    if end.by_cpu_limit(cpu_limit_s):
         return LimitExceeded("cpu_s", cpu_limit_s, end.cpu_s)
     how = f"signal {end.signal}" if end.signal else f"exit status {end.exit_status}"
     return ProgramFailed("Died", f"the process ended without an answer ({how})")

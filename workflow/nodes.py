@@ -126,7 +126,7 @@ class AgentNode(WorkflowNode):
             else f"### From {message.sender or 'an agent'}\n{message.delivery}"
             for message in context.messages
         ]
-        if "reader" in context.metadata:
+        if context.metadata.get("reader"):
             parts.append(_delivery_request(context))
         system = [ChatMessage(role="system", content=self.system_prompt)] if self.system_prompt else []
         return [*system, ChatMessage(role="user", content="\n\n".join(parts))]

@@ -46,14 +46,14 @@ async def read_all(data: bytes) -> list:
     return frames
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(MESSAGE, max_size=5))
 def test_messages_survive_the_channel(messages):
     data = b"".join(map(encode, messages))
     assert asyncio.run(read_all(data)) == messages
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(MESSAGE, min_size=1, max_size=3), st.data())
 def test_a_torn_stream_gives_the_whole_frames_and_ends(messages, data):
     stream = b"".join(map(encode, messages))
@@ -124,9 +124,9 @@ def test_a_giant_length_allocates_nothing():
     assert peak < 1 << 20
 
 
-@pytest.mark.parametrize("item", [b"[]", b"{}", b"1.5", b'"ab"', b"12345678", b"[1]", b'{"a":1}', b"[[[]]]"])
+@pytest.mark.parametrize("item", [b"[]", b"1.5", b'"ab"', b'{"a":1}'])
 def test_a_frame_is_refused_before_it_takes_much_memory(item):
-    size = 2 << 20
+    size = 1 << 20
     body = b'{"a": [' + (item + b",") * (size // (len(item) + 1)) + b"1]}"
     tracemalloc.start()
     with pytest.raises(FrameError, match=r"brackets|values"):

@@ -182,19 +182,7 @@ def test_a_daemon_thread_is_not_waited_for(jail):
 
 LIMITED = {
     "sleep": ("import time; time.sleep(60)", {"wall_s": 0.4}, "wall_s"),
-    "sleep_ignoring_signals": (
-        "import signal, time\nfor n in range(1, 65):\n try: signal.signal(n, signal.SIG_IGN)\n except (OSError, "
-        "ValueError): pass\nwhile True:\n try: time.sleep(60)\n except BaseException: pass",
-        {"wall_s": 0.4},
-        "wall_s",
-    ),
     "spin": ("while True: pass", {"cpu_s": 1}, "cpu_s"),
-    "spin_ignoring_sigxcpu": (
-        "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True:\n try:\n  while True: pass\n"
-        " except BaseException: pass",
-        {"cpu_s": 1},
-        "cpu_s",
-    ),
     "spin_in_threads": (
         "import threading, zlib\ndata = b'x' * 10**7\ndef f():\n while True: zlib.crc32(data)\n"
         "for _ in range(4): threading.Thread(target=f).start()",

@@ -83,13 +83,13 @@ def test_more_messages_than_the_zygotes_socket_holds(mode):
         await sandbox.strength()
         zygote = zygote_pid(sandbox, "code")
         os.kill(zygote, signal.SIGSTOP)
-        runs = [asyncio.create_task(sandbox.run_code("print(1)", limits=CodeLimits(wall_s=40))) for _ in range(400)]
+        runs = [asyncio.create_task(sandbox.run_code("print(1)", limits=CodeLimits(wall_s=40))) for _ in range(300)]
         await asyncio.sleep(0.5)
         assert hatcheries(sandbox)[0]._outbox, "the burst does not fit"
         os.kill(zygote, signal.SIGCONT)
         results = await asyncio.gather(*runs)
         assert all(result.ok for result in results)
-        sleeping = [asyncio.create_task(sandbox.run_code(SLEEP, limits=CodeLimits(wall_s=0.2))) for _ in range(100)]
+        sleeping = [asyncio.create_task(sandbox.run_code(SLEEP, limits=CodeLimits(wall_s=0.2))) for _ in range(40)]
         assert {result.limit for result in await asyncio.gather(*sleeping)} == {"wall_s"}
 
     run_in(mode, work, max_jails=1000)
@@ -110,9 +110,9 @@ def test_no_more_jails_than_allowed(mode):
 
 def test_waiting_for_a_slot_counts_against_no_limit(mode):
     async def work(sandbox):
-        busy = asyncio.create_task(sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=1.5)))
-        await asyncio.sleep(0.2)
-        run = await sandbox.run_program(AGENT, "q", engine=Scripted(), limits=Limits(wall_s=1.2))
+        busy = asyncio.create_task(sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=0.9)))
+        await asyncio.sleep(0.1)
+        run = await sandbox.run_program(AGENT, "q", engine=Scripted(), limits=Limits(wall_s=0.7))
         assert run.failure is None
         assert (await busy).failure is None
 
@@ -398,7 +398,7 @@ def test_the_zygote_does_not_grow_with_runs(mode):
         pid = zygote_pid(sandbox, "code")
         await until(lambda: not jailed_processes(sandbox))
         before = threads_and_files(pid)
-        for _ in range(10):
+        for _ in range(5):
             await asyncio.gather(*(sandbox.run_code("print(1)") for _ in range(20)))
             async with sandbox.workspace() as folder:
                 await sandbox.run_code("open('x', 'w').write('x')", workspace=folder)
