@@ -357,5 +357,5 @@ def names_of(module: str) -> list[str]:
     if module == "workflow":
         return list(CONTRACT)
     if module == "workflow.nodes":
-        return [name for name, value in CONTRACT.items() if value.__module__ == module]
+        return list(workflow.nodes.__all__)
     return []

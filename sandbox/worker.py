@@ -41,7 +41,6 @@ PROGRAM = "<program>"
 _PRINT_CHUNK = 8192
 _PRINT_FRAME = 1 << 20
 _REPLIES: dict[str, Callable[..., Any]] = {"agent": AgentReply, "tool": ToolReply, "code": CodeReply}
-_NODE_NAMES = ("AgentNode", "EnsembleNode", "DebateNode", "ReflectionNode", "RouterNode", "WorkflowNode")
 
 
 class _Described(Exception):
@@ -61,7 +60,9 @@ class _Program:
         self.result: Message | None = None
         modules = {
             "workflow": facade("workflow", {name: getattr(workflow, name) for name in workflow.__all__}),
-            "workflow.nodes": facade("workflow.nodes", {name: getattr(workflow.nodes, name) for name in _NODE_NAMES}),
+            "workflow.nodes": facade(
+                "workflow.nodes", {name: getattr(workflow.nodes, name) for name in workflow.nodes.__all__}
+            ),
         }
         self.globals = program_globals(
             question=self.question, write=self.write, run_code=self.run_code, seed=job["seed"], modules=modules

@@ -9,14 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from workflow.agent import AgentNode, WorkflowNode
     from workflow.flows import AgentGraph, ConditionalWorkflow, LoopWorkflow, Workflow, create_simple_chain
     from workflow.messages import Context, Message, MessageType
-    from workflow.nodes import AgentNode, DebateNode, EnsembleNode, ReflectionNode, RouterNode, WorkflowNode
+    from workflow.nodes import DebateNode, EnsembleNode, ReflectionNode, RouterNode
     from workflow.tools import ToolRegistry
 
 _HOMES = {
     "messages": ("Message", "MessageType", "Context"),
-    "nodes": ("WorkflowNode", "AgentNode", "EnsembleNode", "DebateNode", "ReflectionNode", "RouterNode"),
+    "agent": ("WorkflowNode", "AgentNode"),
+    "nodes": ("EnsembleNode", "DebateNode", "ReflectionNode", "RouterNode"),
     "tools": ("ToolRegistry",),
     "flows": ("Workflow", "ConditionalWorkflow", "LoopWorkflow", "AgentGraph", "create_simple_chain"),
 }

@@ -10,14 +10,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from workflow.agent import Nodes, WorkflowNode
 from workflow.bridge import as_steps, perform
 from workflow.checks import contract, nearest
 from workflow.failures import ContractError
 from workflow.messages import Context, Message
-from workflow.nodes import WorkflowNode
 from workflow.requests import NodeCall, Steps
 
 Condition = Callable[[Context], Any]
+
+NEXT_AGENT = "the next agent"
+"""Who reads a result where only a condition on it decides who that is."""
 
 
 class _Runnable(WorkflowNode):
@@ -45,7 +48,7 @@ class Workflow(_Runnable):
         return self
 
     @contract
-    def add_nodes(self, nodes: list[WorkflowNode]) -> Workflow:
+    def add_nodes(self, nodes: Nodes) -> Workflow:
         for node in nodes:
             self.add_node(node)
         return self
@@ -84,10 +87,12 @@ class ConditionalWorkflow(Workflow):
 
     def _chain(self, context: Context) -> Steps:
         result: Message | None = None
-        for node, condition in zip(self.nodes, self.conditions, strict=True):
+        for index, (node, condition) in enumerate(zip(self.nodes, self.conditions, strict=True)):
             if condition is not None and not (yield from as_steps(condition, context)):
                 continue
-            message: Message = yield NodeCall(node, context)
+            # Who follows is not decided yet; if nobody does, the delivery is still a part of the answer's reply.
+            reader = NEXT_AGENT if index + 1 < len(self.nodes) else ""
+            message: Message = yield NodeCall(node, context.extended(reader=reader))
             context.add_message(message)
             result = message
         return result
@@ -187,7 +192,11 @@ class AgentGraph(_Runnable):
         current = self.entry_point or next(iter(self.nodes))
         result: Message | None = None
         for _ in range(self.max_steps):
-            message: Message = yield NodeCall(self.nodes[current], context)
+            leads_on = current not in self.finish_points and (
+                current in self.edges or current in self.conditional_edges
+            )
+            reader = NEXT_AGENT if leads_on else ""
+            message: Message = yield NodeCall(self.nodes[current], context.extended(reader=reader))
             context.add_message(message)
             result = message
             if current in self.finish_points:
@@ -225,6 +234,6 @@ def _name_of(node: str | WorkflowNode) -> str:
     return node if isinstance(node, str) else node.name
 
 
-def create_simple_chain(nodes: list[WorkflowNode], name: str = "simple_chain") -> Workflow:
+def create_simple_chain(nodes: Nodes, name: str = "simple_chain") -> Workflow:
     """A `Workflow` of the given nodes, in order."""
     return Workflow(name).add_nodes(nodes)

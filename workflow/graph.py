@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from workflow.flows import AgentGraph, ConditionalWorkflow, LoopWorkflow, Workflow
 from workflow.nodes import AgentNode, DebateNode, EnsembleNode, ReflectionNode, RouterNode, WorkflowNode
 
-_CONTRACT_MODULES = (WorkflowNode.__module__, Workflow.__module__)
+_CONTRACT_MODULES = (WorkflowNode.__module__, EnsembleNode.__module__, Workflow.__module__)
 
 Role = Literal["step", "member", "judge", "solver", "critic", "debater", "route", "node"]
 

@@ -1,30 +1,26 @@
-"""The typed nodes out of which programs are made.
+"""The nodes that are made of other nodes: ensembles, reflection, debates, routers. Names the agent node too.
 
-A node is a generator of requests (`steps`), driven by whoever runs it; it never calls a model itself. A subclass
-of `WorkflowNode` may instead define a plain `process(context)` and call other nodes' `process` imperatively.
-Composition of nodes into workflows lives in `workflow.flows`.
+Composition of nodes into workflows lives in `workflow.flows`; nothing here calls a model.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from workflow.bridge import as_steps, perform
-from workflow.checks import IGNORED_ARGUMENTS, contract
-from workflow.completion import ChatMessage
+from workflow.agent import AgentNode, Nodes, WorkflowNode
+from workflow.bridge import as_steps
+from workflow.checks import contract
 from workflow.failures import ContractError
 from workflow.messages import Context, Message, MessageType
-from workflow.requests import AgentCall, Delivery, NodeCall, Parallel, Steps, ToolCall, ToolResult
-from workflow.text import delivery, last_boxed, solution_block, strip_echo, verdict, winning_vote
-from workflow.tools import ParsedCall, ToolRegistry, parse_tool_calls
+from workflow.requests import NodeCall, Parallel, Steps
+from workflow.text import last_boxed, solution_block, verdict, winning_vote
 
-DELIVERY_REQUEST = (
-    "Your result goes to {reader}. Put what {reader} needs, and nothing else, inside <delivery>...</delivery>."
-)
+__all__ = ["AgentNode", "DebateNode", "EnsembleNode", "ReflectionNode", "RouterNode", "WorkflowNode"]
+
 CRITIQUE_REQUEST = (
     "Review the result above against the original task. Check each step and name every error you find. "
     "End with a line that says either Verdict: CORRECT or Verdict: INCORRECT."
@@ -33,141 +29,6 @@ REFINE_REQUEST = (
     "Here is a review of your earlier result. Mend what it rightly finds wrong and give the complete, "
     "improved result in the same answer format."
 )
-
-
-class WorkflowNode:
-    """Base of all nodes. Subclass it and define `process(context) -> Message` in plain Python."""
-
-    def __init__(self, name: str, **config: Any) -> None:
-        if not isinstance(name, str) or not name:
-            raise ContractError(f"{type(self).__name__}: name must be a non-empty string (got {name!r})")
-        self.name = name
-        self.config = {key: value for key, value in config.items() if key not in IGNORED_ARGUMENTS}
-
-    if not TYPE_CHECKING:  # a type checker should go on finding misspelt attributes
-
-        def __getattr__(self, attribute: str) -> Any:
-            fix = "; call super().__init__(name) in its __init__" if attribute == "name" else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}{fix}")
-
-    def process(self, context: Context) -> Message:
-        """Run this node to its end and return its message. Callable from any plain code inside a run."""
-        return perform(NodeCall(self, context))
-
-    __call__ = process
-
-    def steps(self, context: Context) -> Steps:
-        """The node as a generator of requests. Built-in nodes define this; plain subclasses do not."""
-        if type(self).process is WorkflowNode.process:
-            raise ContractError(f"{type(self).__name__} {self.name!r} defines neither process(context) nor steps")
-        result = yield from as_steps(self.process, context)
-        if isinstance(result, Generator):
-            result = yield from result
-        if isinstance(result, str):
-            result = Message(result, sender=self.name)
-        if not isinstance(result, Message):
-            raise ContractError(
-                f"{type(self).__name__} {self.name!r}: process returned {type(result).__name__}, not a Message"
-            )
-        return result
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
-
-class AgentNode(WorkflowNode):
-    """One role of the Executor policy. Loops over tool calls for at most `max_turns` agent turns.
-
-    The message's content is the last reply that carries a result (a delivery, a box or a solution) with what the
-    agent said after it, such as a verdict on its tests; without any result, the last reply.
-    """
-
-    @contract
-    def __init__(
-        self,
-        name: str,
-        system_prompt: str,
-        tool_registry: ToolRegistry | None = None,
-        max_turns: Annotated[int, Field(ge=1)] = 10,
-    ) -> None:
-        super().__init__(name)
-        self.system_prompt = system_prompt
-        self.tool_registry = tool_registry
-        self.max_turns = max_turns
-
-    def steps(self, context: Context) -> Steps:
-        messages = self._prompt(context)
-        told = self._instructions(context)
-        registry = self.tool_registry
-        tools = registry.get_tool_schemas() if registry else []
-        content, finish_reason = "", "stop"
-        for turn in range(self.max_turns):
-            reply = yield AgentCall(self.name, list(messages), tools, turn)
-            finish_reason = reply.finish_reason
-            own = strip_echo(reply.text, told)
-            content = own if _has_result(own) or not _has_result(content) else f"{content}\n\n{own}"
-            calls = parse_tool_calls(own) if registry and tools else []
-            if not calls or turn == self.max_turns - 1:
-                break
-            messages.append(ChatMessage(role="assistant", content=reply.text))
-            for call in calls:
-                assert registry is not None, "calls are parsed only where there are tools"
-                output = yield from self._serve(call, registry)
-                messages.append(ChatMessage(role="tool", content=output))
-        handed_on, source = delivery(content)
-        yield Delivery(self.name, handed_on, source)
-        metadata = {"delivery": handed_on, "delivery_source": source, "finish_reason": finish_reason}
-        return Message(content, MessageType.AGENT_RESPONSE, metadata, sender=self.name)
-
-    def _prompt(self, context: Context) -> list[ChatMessage]:
-        parts = [
-            message.content
-            if message.message_type == MessageType.USER_INPUT
-            else f"### From {message.sender or 'an agent'}\n{message.delivery}"
-            for message in context.messages
-        ]
-        if context.metadata.get("reader"):
-            parts.append(_delivery_request(context))
-        system = [ChatMessage(role="system", content=self.system_prompt)] if self.system_prompt else []
-        return [*system, ChatMessage(role="user", content="\n\n".join(parts))]
-
-    def _instructions(self, context: Context) -> list[str]:
-        """What this agent is told to do, without the question and without what other agents wrote."""
-        told = (message.metadata.get("instructions") for message in context.messages)
-        return [self.system_prompt, _delivery_request(context), *(text for text in told if isinstance(text, str))]
-
-    def _serve(self, call: ParsedCall, registry: ToolRegistry) -> Generator[Any, Any, str]:
-        arguments = call.arguments or {}
-        problem = call.problem or registry.problem_with(call.name, arguments)
-        if problem:
-            yield ToolResult(self.name, call.name, problem, is_error=True)
-            return f"Error: {problem}"
-        served = yield ToolCall(self.name, call.name, arguments)
-        if served.content is not None:
-            return served.content
-        tool = registry.get_tool(call.name)
-        assert tool is not None, "problem_with has checked the name"
-        try:
-            result = yield from as_steps(tool.func, **arguments)
-        except Exception as error:
-            # A tool's failure is told to the agent, which may mend its call.
-            output, failed = f"Error: {type(error).__name__}: {error}", True
-        else:
-            output, failed = result if isinstance(result, str) else str(result), False
-        yield ToolResult(self.name, call.name, output, failed)
-        return output
-
-
-def _delivery_request(context: Context) -> str:
-    return DELIVERY_REQUEST.replace("{reader}", context.metadata.get("reader", ""))
-
-
-def _has_result(text: str) -> bool:
-    return (
-        last_boxed(text) is not None
-        or solution_block(text) is not None
-        or delivery(text)[1] in ("delivery", "final_answer")
-    )
 
 
 def _answer_of(outcome: Message | Exception) -> str | None:
@@ -231,19 +92,19 @@ class EnsembleNode(WorkflowNode):
     def __init__(
         self,
         name: str,
-        agents: Annotated[list[WorkflowNode], Field(min_length=1)],
+        agents: Annotated[Nodes, Field(min_length=1)],
         strategy: Literal["majority_vote", "weighted_vote", "consensus"] = "majority_vote",
         consensus_agent: WorkflowNode | None = None,
         weights: list[Weight] | dict[str, Weight] | None = None,
     ) -> None:
         super().__init__(name)
-        self.agents = agents
         self.strategy = strategy
         self.consensus_agent = consensus_agent
         if strategy == "consensus" and consensus_agent is None:
             raise ContractError(f"EnsembleNode {name!r}: strategy 'consensus' needs consensus_agent=AgentNode(...)")
         if strategy == "weighted_vote" and weights is None:
             raise ContractError(f"EnsembleNode {name!r}: strategy 'weighted_vote' needs weights=[...]")
+        self.agents = list(agents)
         self.weights = self._weights(weights)
 
     def _weights(self, weights: list[float] | dict[str, float] | None) -> list[float]:
@@ -339,12 +200,12 @@ class DebateNode(WorkflowNode):
     def __init__(
         self,
         name: str,
-        debaters: Annotated[list[WorkflowNode], Field(min_length=2)],
+        debaters: Annotated[Nodes, Field(min_length=2)],
         judge: WorkflowNode | None = None,
         num_rounds: Annotated[int, Field(ge=1)] = 2,
     ) -> None:
         super().__init__(name)
-        self.debaters = debaters
+        self.debaters = list(debaters)
         self.judge = judge
         self.num_rounds = num_rounds
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from workflow.completion import ChatMessage, FinishReason
 
 if TYPE_CHECKING:
+    from workflow.agent import WorkflowNode
     from workflow.messages import Context
-    from workflow.nodes import WorkflowNode
 
 Steps = Generator["Request", Any, Any]
 """The body of a node: yields requests, is sent replies, returns a result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -79,21 +80,23 @@ def processes_of(folder: str) -> set[int]:
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if folder.encode() in command and state != "Z":
-                found.add(int(entry.name))
+            with contextlib.suppress(OSError):
+                if folder.encode() in (entry / "cmdline").read_bytes():
+                    found.add(int(entry.name))
     return found
 
 
 def jailed_processes(sandbox: ProcessSandbox) -> set[int]:
+    """Living children of the zygotes."""
     found: set[int] = set()
     for hatchery in hatcheries(sandbox):
         assert hatchery._process is not None
-        found |= processes_of(hatchery._folder) - {hatchery._process.pid}
+        zygote = hatchery._process.pid
+        with contextlib.suppress(OSError):
+            for pid in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split():
+                with contextlib.suppress(OSError):
+                    if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                        found.add(int(pid))
     return found
 
 

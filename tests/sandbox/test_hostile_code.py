@@ -323,7 +323,7 @@ def any_end(result: CodeResult) -> None:
 
 
 TIGHT = {"cpu_s": 1, "wall_s": 6}
-QUICK = {"wall_s": 0.4}
+QUICK = {"wall_s": 0.25}
 ENDS = {
     "resources: allocation in a loop": ("x = []\nwhile True: x.append([0] * 10**6)", {}, limited("memory_mb")),
     "resources: one giant string": ("' ' * 10**12", {}, limited("memory_mb")),
@@ -372,7 +372,7 @@ ENDS = {
     "resources: a thread bomb": (
         "import threading, time\nthreading.stack_size(32768)\n"
         "while True:\n threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
-        {"wall_s": 1.5},
+        {"wall_s": 0.8},
         any_end,
     ),
     "resources: a fork bomb": (
@@ -545,10 +545,10 @@ def test_many_attackers_at_once_do_not_disturb_a_bystander_run(jail: Jail, outsi
         "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
         "import os\nwhile True:\n try: os.fork()\n except OSError: pass",
     ]
-    limits = SHORT.model_copy(update={"wall_s": 1.5, "cpu_s": 1, "memory_mb": 64})
+    limits = SHORT.model_copy(update={"wall_s": 0.8, "cpu_s": 1, "memory_mb": 64})
 
     async def storm() -> tuple[list[CodeResult], list[CodeResult]]:
-        attackers = asyncio.gather(*(jail.sandbox.run_code(bombs[n % 5], limits=limits) for n in range(25)))
+        attackers = asyncio.gather(*(jail.sandbox.run_code(bombs[n % 5], limits=limits) for n in range(20)))
         await asyncio.sleep(0.2)
         innocents = [await jail.sandbox.run_code("print(6 * 7)", limits=SHORT) for _ in range(3)]
         return innocents, await attackers

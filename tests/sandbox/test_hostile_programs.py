@@ -179,7 +179,7 @@ HARMLESS = {
 }
 
 LIMITS = {"cpu_s": 1, "wall_s": 5, "memory_mb": 64, "output_bytes": 1 << 16}
-QUICK = {**LIMITS, "wall_s": 0.5}
+QUICK = {**LIMITS, "wall_s": 0.3}
 USED_UP = {
     "resources: allocation in a loop": ("x = []\nwhile True: x.append(' ' * 10**6)", LIMITS),
     "resources: one giant string": ("x = ' ' * 10**12", LIMITS),
@@ -410,7 +410,7 @@ CHANNEL = {
 @pytest.mark.parametrize("name", CHANNEL)
 def test_an_unguarded_program_on_the_channel_forges_nothing(escaped: Jail, outside: Outside, name: str) -> None:
     source = outside.fill_in(ATTACK) + CHANNEL[name]
-    limits = {"wall_s": 0.8, "cpu_s": 1, "agent_calls": 5, "tool_calls": 5}
+    limits = {"wall_s": 0.5, "cpu_s": 1, "agent_calls": 5, "tool_calls": 5}
     run = escaped.program(source, Scripted("six: \\boxed{6}"), **limits)
     assert run.answer_from is None, "whatever it claims, no agent said it"
     if run.failure is None:

@@ -83,13 +83,13 @@ def test_more_messages_than_the_zygotes_socket_holds(mode):
         await sandbox.strength()
         zygote = zygote_pid(sandbox, "code")
         os.kill(zygote, signal.SIGSTOP)
-        runs = [asyncio.create_task(sandbox.run_code("print(1)", limits=CodeLimits(wall_s=40))) for _ in range(300)]
+        runs = [asyncio.create_task(sandbox.run_code("print(1)", limits=CodeLimits(wall_s=40))) for _ in range(250)]
         await asyncio.sleep(0.5)
         assert hatcheries(sandbox)[0]._outbox, "the burst does not fit"
         os.kill(zygote, signal.SIGCONT)
         results = await asyncio.gather(*runs)
         assert all(result.ok for result in results)
-        sleeping = [asyncio.create_task(sandbox.run_code(SLEEP, limits=CodeLimits(wall_s=0.2))) for _ in range(40)]
+        sleeping = [asyncio.create_task(sandbox.run_code(SLEEP, limits=CodeLimits(wall_s=0.2))) for _ in range(30)]
         assert {result.limit for result in await asyncio.gather(*sleeping)} == {"wall_s"}
 
     run_in(mode, work, max_jails=1000)
