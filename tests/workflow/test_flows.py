@@ -168,3 +168,14 @@ def test_errors_of_nodes_come_out_of_every_workflow() -> None:
     outcome = run(chain, {"A": ValueError("no luck")})
     assert repr(outcome.error) == "ValueError('no luck')"
     assert outcome.agents == ["A"]
+
+
+def test_where_a_condition_decides_who_reads_a_result_a_delivery_is_asked_for_all_the_same() -> None:
+    request = "Your result goes to the next agent."
+    conditional = ConditionalWorkflow().add_node(agent("A")).add_node(agent("B"), lambda context: says(context, "A's"))
+    outcome = run(conditional, lambda call: f"<delivery>{call.agent}'s part</delivery>", "Q?")
+    assert [request in outcome.prompts(name)[0] for name in "AB"] == [True, False]
+
+    graph = AgentGraph().add_node(agent("A")).add_node(agent("B")).add_edge("A", "B").set_finish_point("B")
+    outcome = run(graph, lambda call: f"<delivery>{call.agent}'s part</delivery>", "Q?")
+    assert [request in outcome.prompts(name)[0] for name in "AB"] == [True, False]
