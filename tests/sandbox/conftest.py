@@ -41,6 +41,16 @@ def mode(request: pytest.FixtureRequest) -> Mode:
 
 
 @pytest.fixture(scope="session")
+def any_mode() -> Mode:
+    """A mode that this machine can run, for what does not depend on the mode."""
+    modes: tuple[Mode, ...] = ("j", "j0")
+    for mode in modes:
+        if not why_not(mode):
+            return mode
+    pytest.skip(why_not("j0"))
+
+
+@pytest.fixture(scope="session")
 def outside() -> Iterator[Outside]:
     """What jails must not reach. Made before the sandboxes that hostile code runs in, since its secret is in the
     environment that they start from."""
