@@ -53,6 +53,19 @@ class Jail:
     def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = 60) -> Any:
         return self._runner.run(_within(work, timeout_s))
 
+    def run_all(self, works: dict[str, Coroutine[Any, Any, Any]], at_once: int = 4) -> dict[str, Any]:
+        """Do several things side by side, which saves the time that their limits take; results by name."""
+        slots = asyncio.Semaphore(at_once)
+
+        async def one(work: Coroutine[Any, Any, Any]) -> Any:
+            async with slots:
+                return await work
+
+        async def every() -> list[Any]:
+            return await asyncio.gather(*map(one, works.values()))
+
+        return dict(zip(works, self.run(every()), strict=True))
+
     def code(self, source: str, stdin: str = "", **limits: Any) -> CodeResult:
         return self.run(self.sandbox.run_code(source, stdin=stdin, limits=SHORT.model_copy(update=limits)))
 

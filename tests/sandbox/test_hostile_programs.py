@@ -12,6 +12,7 @@ from jails import Jail, Scripted, jailed_processes, until, workflow_of
 from outside import Outside
 
 from engine.session import Run
+from workflow.limits import Limits
 from workflow.trace import AgentTurn, Trace
 
 END = """
@@ -261,10 +262,21 @@ def test_a_program_does_not_get_hold_of_it(jail: Jail, outside: Outside, name: s
         still_works(jail)
 
 
+@pytest.fixture(scope="module")
+def used_up(jail: Jail, outside: Outside) -> dict[str, Run]:
+    return jail.run_all(
+        {
+            name: jail.sandbox.run_program(source + "\n" + END, "6 * 7?", engine=Scripted(), limits=Limits(**limits))
+            for name, (source, limits) in USED_UP.items()
+        }
+    )
+
+
 @pytest.mark.parametrize("name", USED_UP)
-def test_a_program_does_not_use_up_more_than_its_limits(jail: Jail, outside: Outside, name: str) -> None:
-    source, limits = USED_UP[name]
-    run = jail.program(source + "\n" + END, **limits)
+def test_a_program_does_not_use_up_more_than_its_limits(
+    jail: Jail, outside: Outside, used_up: dict[str, Run], name: str
+) -> None:
+    limits, run = USED_UP[name][1], used_up[name]
     assert run.failure is not None or name == "resources: a cyclic message"
     assert run.failure is None or run.failure.kind in ("limit_exceeded", "program_failed", "program_rejected")
     assert run.duration_s < limits["wall_s"] + 5
@@ -323,7 +335,7 @@ attempt("memfd", lambda: os.memfd_create("x"))
 """,
     "signals and memory of others": """
 for pid in (@HOST@, @BYSTANDER@, os.getppid(), -1, 0):
-    attempt("kill", lambda: os.kill(pid, signal.SIGUSR1))
+    attempt("kill", lambda: os.kill(pid, 0))
     attempt("ptrace", lambda: syscall(101, 16, pid, 0, 0))
     attempt("readv", lambda: syscall(310, pid, 0, 0, 0, 0, 0))
     attempt("writev", lambda: syscall(311, pid, 0, 0, 0, 0, 0))
@@ -407,11 +419,23 @@ CHANNEL = {
 }
 
 
+@pytest.fixture(scope="module")
+def forged(escaped: Jail, outside: Outside) -> dict[str, Run]:
+    limits = Limits(wall_s=1, cpu_s=1, agent_calls=5, tool_calls=5)
+    engine = Scripted("six: \\boxed{6}")
+    return escaped.run_all(
+        {
+            name: escaped.sandbox.run_program(outside.fill_in(ATTACK) + source, "6 * 7?", engine=engine, limits=limits)
+            for name, source in CHANNEL.items()
+        }
+    )
+
+
 @pytest.mark.parametrize("name", CHANNEL)
-def test_an_unguarded_program_on_the_channel_forges_nothing(escaped: Jail, outside: Outside, name: str) -> None:
-    source = outside.fill_in(ATTACK) + CHANNEL[name]
-    limits = {"wall_s": 0.5, "cpu_s": 1, "agent_calls": 5, "tool_calls": 5}
-    run = escaped.program(source, Scripted("six: \\boxed{6}"), **limits)
+def test_an_unguarded_program_on_the_channel_forges_nothing(
+    escaped: Jail, outside: Outside, forged: dict[str, Run], name: str
+) -> None:
+    run = forged[name]
     assert run.answer_from is None, "whatever it claims, no agent said it"
     if run.failure is None:
         assert run.answer in ("\\boxed{7}", None)

@@ -1,6 +1,5 @@
 """Code runs: they behave as `python -c` does, in both modes, and every limit is reported as itself."""
 
-import asyncio
 import subprocess
 import sys
 
@@ -102,12 +101,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.Comp
 
 @pytest.fixture(scope="module")
 def inside(jail: Jail) -> dict:
-    async def all_of_them() -> list:
-        return await asyncio.gather(
-            *(jail.sandbox.run_code(code, stdin=STDIN, limits=SHORT) for code in SNIPPETS.values())
-        )
-
-    return dict(zip(SNIPPETS, jail.run(all_of_them()), strict=True))
+    runs = {name: jail.sandbox.run_code(code, stdin=STDIN, limits=SHORT) for name, code in SNIPPETS.items()}
+    return jail.run_all(runs, at_once=50)
 
 
 @pytest.mark.parametrize("name", SNIPPETS)
@@ -204,15 +199,12 @@ LIMITED = {
 
 @pytest.fixture(scope="module")
 def limited(jail: Jail) -> dict:
-    async def all_of_them() -> list:
-        return await asyncio.gather(
-            *(
-                jail.sandbox.run_code(code, limits=SHORT.model_copy(update=limits))
-                for code, limits, _ in LIMITED.values()
-            )
-        )
-
-    return dict(zip(LIMITED, jail.run(all_of_them()), strict=True))
+    return jail.run_all(
+        {
+            name: jail.sandbox.run_code(code, limits=SHORT.model_copy(update=limits))
+            for name, (code, limits, _) in LIMITED.items()
+        }
+    )
 
 
 @pytest.mark.parametrize("name", LIMITED)

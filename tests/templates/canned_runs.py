@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,6 +13,29 @@ from workflow.requests import AgentCall, AgentReply, ToolCall, ToolReply, ToolRe
 from workflow.scheduler import Scheduler
 
 Reply = Callable[[AgentCall], str]
+
+TOOL_CALL = '<tool_call>{"name": "execute_code", "arguments": {"code": "print(3 + 4)"}}</tool_call>'
+PASSING = '<tests>[{"call": "f()", "expected": "7"}]</tests>'
+FAILING = '<tests>[{"call": "f()", "expected": "8"}]</tests>'
+
+
+def willing(call: AgentCall) -> str:
+    """An agent that is content with everything and needs no tool."""
+    answer = "<solution>\ndef f():\n    return 7\n</solution>" if call.agent != "TestWriter" else PASSING
+    return f"It is 7.\n{answer}\n\\boxed{{7}}\nVerdict: CORRECT\nConfidence: HIGH\nNext: ACCEPT\nType: OTHER"
+
+
+def stubborn() -> Callable[[AgentCall], str]:
+    """An agent that always calls its tool, always finds fault and never gives the same answer twice."""
+    numbers = itertools.count()
+
+    def reply(call: AgentCall) -> str:
+        tests = FAILING if call.agent == "TestWriter" else ""
+        tool = TOOL_CALL if call.tools else ""
+        answer = f"<solution>\ndef f():\n    return 7\n</solution>\n\\boxed{{{next(numbers)}}}"
+        return f"{answer}\n{tests}\nVerdict: INCORRECT\nConfidence: LOW\nNext: PLANNER\nType: CODE\n{tool}"
+
+    return reply
 
 
 @dataclass

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 
 import pytest
-from canned_runs import run, values_of
+from canned_runs import TOOL_CALL, run, stubborn, values_of, willing
 
 from templates import get_template, load_templates
 from workflow import ToolRegistry
@@ -17,29 +17,6 @@ from workflow.text import last_boxed, solution_block
 
 NAMES = [template.name for template in load_templates()]
 CALLS = {template.name: template.agent_calls for template in load_templates()}
-
-TOOL_CALL = '<tool_call>{"name": "execute_code", "arguments": {"code": "print(3 + 4)"}}</tool_call>'
-PASSING = '<tests>[{"call": "f()", "expected": "7"}]</tests>'
-FAILING = '<tests>[{"call": "f()", "expected": "8"}]</tests>'
-
-
-def willing(call: AgentCall) -> str:
-    """An agent that is content with everything and needs no tool."""
-    answer = "<solution>\ndef f():\n    return 7\n</solution>" if call.agent != "TestWriter" else PASSING
-    return f"It is 7.\n{answer}\n\\boxed{{7}}\nVerdict: CORRECT\nConfidence: HIGH\nNext: ACCEPT\nType: OTHER"
-
-
-def stubborn() -> Callable[[AgentCall], str]:
-    """An agent that always calls its tool, always finds fault and never gives the same answer twice."""
-    numbers = itertools.count()
-
-    def reply(call: AgentCall) -> str:
-        tests = FAILING if call.agent == "TestWriter" else ""
-        tool = TOOL_CALL if call.tools else ""
-        answer = f"<solution>\ndef f():\n    return 7\n</solution>\n\\boxed{{{next(numbers)}}}"
-        return f"{answer}\n{tests}\nVerdict: INCORRECT\nConfidence: LOW\nNext: PLANNER\nType: CODE\n{tool}"
-
-    return reply
 
 
 @pytest.mark.parametrize("name", NAMES)
