@@ -141,6 +141,24 @@ async def engine_share(rounds: int = 5) -> tuple[float, float]:
     return wall, DEPTH * LATENCY_S / wall
 
 
+async def bare_share(rounds: int = 5) -> tuple[float, float]:
+    """The same calls with nothing around them but asyncio."""
+    engine = FixedEngine(LATENCY_S)
+
+    async def chain() -> None:
+        text = QUESTION
+        for _ in range(DEPTH):
+            text = f"{QUESTION} {await ask(engine, 'Do your step.', text)}"
+
+    walls = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        await asyncio.gather(*(chain() for _ in range(PROGRAMS)))
+        walls.append(time.perf_counter() - started)
+    wall = statistics.median(walls)
+    return wall, DEPTH * LATENCY_S / wall
+
+
 PROGRAM = """
 from workflow import AgentNode, Workflow
 workflow = Workflow("one").add_node(AgentNode("Solver", "Solve the problem."))
@@ -187,21 +205,27 @@ async def main() -> None:
         table.add_row(name, f"{time_us:.0f}", f"{added:.0f}", f"{added / (ours - bare):.1f}")
     console.print(table)
 
-    wall, share = await engine_share()
-    table = Table("programs", "agent calls each", "engine", "wall s", "engine share", title="Many at once")
-    table.add_row(str(PROGRAMS), str(DEPTH), f"{LATENCY_S * 1e3:.0f} ms", f"{wall:.3f}", f"{share:.0%}")
+    title = f"{PROGRAMS} programs of {DEPTH} agent calls at once, {LATENCY_S * 1e3:.0f} ms engine"
+    table = Table("", "wall s", "engine share", title=title)
+    rows = [("asyncio alone", await bare_share()), ("metaagent, trace included", await engine_share())]
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 20)
+    rows.append(("metaagent, garbage collector's threshold at 50,000", await engine_share()))
+    gc.set_threshold(*thresholds)
+    for name, (wall, share) in rows:
+        table.add_row(name, f"{wall:.3f}", f"{share:.0%}")
     console.print(table)
 
     mode, jailed = await first_request_ms()
-    rows = [(f"jailed program (mode {mode}), start to first request", jailed)]
-    rows.append(("python -c pass", command_ms([sys.executable, "-c", "pass"])))
+    starts = [(f"jailed program (mode {mode}), start to first request", jailed)]
+    starts.append(("python -c pass", command_ms([sys.executable, "-c", "pass"])))
     if shutil.which("bwrap"):
         bwrap = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", sys.executable, "-c", "pass"]
-        rows.append(("bubblewrap --unshare-all, python -c pass", command_ms(bwrap)))
+        starts.append(("bubblewrap --unshare-all, python -c pass", command_ms(bwrap)))
     else:
         console.print("bubblewrap is not installed (apt-get install bubblewrap): no row for it")
     table = Table("", "p50 ms", "p99 ms", "p50 ratio", title="Start")
-    for name, times in rows:
+    for name, times in starts:
         p50 = percentile(times, 0.5)
         ratio = p50 / percentile(jailed, 0.5)
         table.add_row(name, f"{p50:.1f}", f"{percentile(times, 0.99):.1f}", f"{ratio:.1f}")

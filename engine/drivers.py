@@ -119,6 +119,9 @@ async def run_workflow(
     try:
         message: Message = await _within_wall(NodeCall(node, Context.for_question(question)), session)
         answer = message.content
+    except asyncio.CancelledError:
+        session.finish(failure=ProgramFailed("Cancelled", "the run was cancelled").record())
+        raise
     except Exception as error:
         failure = _failure(error)
     return session.finish(answer, failure)

@@ -50,6 +50,8 @@ from workflow.trace import (
     Trace,
 )
 
+_ROLES = ("system", "user", "assistant", "tool")
+
 Sink = Callable[[Event], None]
 CodeRunner = Callable[[CodeRun], Awaitable[CodeReply]]
 
@@ -100,7 +102,7 @@ def _as_text(value: Any) -> Any:
 
     What a program asks must not make an engine fail.
     """
-    if isinstance(value, list) and all(_is_plain_turn(item) for item in value):
+    if isinstance(value, list) and all(type(item) is dict and _is_plain(item) for item in value):
         return value  # what nearly every call is
     try:
         text = json.dumps(value, ensure_ascii=False)
@@ -109,8 +111,9 @@ def _as_text(value: Any) -> Any:
     return value if text.isascii() else json.loads(text.encode(errors="replace"))
 
 
-def _is_plain_turn(item: Any) -> bool:
-    return isinstance(item, dict) and all(type(value) is str and value.isascii() for value in item.values())
+def _is_plain(turn: dict[str, Any]) -> bool:
+    content = turn.get("content")
+    return len(turn) == 2 and type(content) is str and content.isascii() and turn.get("role") in _ROLES
 
 
 class Session:

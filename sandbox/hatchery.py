@@ -25,6 +25,7 @@ from sandbox.jail import Kind, Mode
 from sandbox.zygote import MAX_MESSAGE, RM
 from workflow.failures import SandboxUnavailable
 
+START_ZYGOTE = "import json, sys, sandbox.zygote; sandbox.zygote.main(**json.loads(sys.argv[1]))"
 START_TIMEOUT_S = 60.0
 REAP_TIMEOUT_S = 10.0
 RETRY_S = 0.005
@@ -113,7 +114,8 @@ class Hatchery:
                 await self.close()
                 errors.seek(0)
                 said = errors.read().decode(errors="replace").strip()
-                raise SandboxUnavailable(f"{error}{': ' + said[-2000:] if said else ''}") from None
+                reason = str(error).removeprefix("sandbox unavailable: ")
+                raise SandboxUnavailable(f"{reason}{': ' + said[-2000:] if said else ''}") from None
             except BaseException:
                 await self.close()
                 raise
@@ -137,7 +139,7 @@ class Hatchery:
             "METAAGENT_IDS": json.dumps([os.geteuid(), os.getegid()]),
         }
         return subprocess.Popen(
-            [sys.executable, "-m", "sandbox.zygote", json.dumps(arguments)],
+            [sys.executable, "-c", START_ZYGOTE, json.dumps(arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,

@@ -29,6 +29,8 @@ WORK = "/metaagent-work"
 FIRST_UID = 0x6D610000
 """As root: run n gets host user id FIRST_UID + n % UIDS, so that runs share no user either."""
 UIDS = 4096
+_USER_CAPABILITIES = 1 << 0 | 1 << 1 | 1 << 5 | 1 << 6 | 1 << 7  # CHOWN, DAC_OVERRIDE, KILL, SETGID, SETUID
+_RUNS_IN_ONE_COUNT = 64
 _LANDLOCK_TRUNCATE = 3
 """First version that keeps a process from emptying files of its own user."""
 
@@ -120,6 +122,23 @@ def _keep_links(root: str) -> None:
             os.symlink(real, root + path)
 
 
+def may_change_users() -> bool:
+    """Whether this process may give files and processes to the users of runs, and take them back.
+
+    Root of a container often lacks the users (they are not mapped) or the capabilities.
+    """
+    with open("/proc/self/status") as status:
+        effective = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
+    if effective & _USER_CAPABILITIES != _USER_CAPABILITIES:
+        return False
+    for name in ("uid_map", "gid_map"):
+        with open(f"/proc/self/{name}") as lines:
+            ranges = [tuple(map(int, line.split())) for line in lines]
+        if not any(first <= FIRST_UID and first + count >= FIRST_UID + UIDS for first, _, count in ranges):
+            return False
+    return True
+
+
 def shared_files_reachable(extra: list[str]) -> bool:
     """Whether any user may read what code needs, so that a jail without a root of its own may change its user."""
     for path in [*python_paths(), *extra]:
@@ -137,7 +156,7 @@ def enter(mode: Mode, kind: Kind, limits: JailLimits, uid: int | None, work: str
     `uid` is the user id to become, None to stay; `work` is the writable folder. Raises OSError if any wall cannot be
     put up: the caller must then exit without running anything.
     """
-    set_limits(limits, own_user=uid is not None)
+    set_limits(limits, mode, own_user=uid is not None)
     os.chdir(work)
     readable: list[str] = []
     writable: list[str] = []
@@ -163,7 +182,7 @@ def enter(mode: Mode, kind: Kind, limits: JailLimits, uid: int | None, work: str
     seccomp.install(_PROGRAM_FILTER if kind == "program" else _CODE_FILTERS[mode])
 
 
-def set_limits(limits: JailLimits, *, own_user: bool) -> None:
+def set_limits(limits: JailLimits, mode: Mode, *, own_user: bool) -> None:
     values = {
         resource.RLIMIT_AS: (limits.base_mb + limits.memory_mb) << 20,
         # Hard and soft alike: a pid namespace's init ignores SIGXCPU, and so may code; nobody ignores SIGKILL.
@@ -174,9 +193,10 @@ def set_limits(limits: JailLimits, *, own_user: bool) -> None:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    if own_user:
-        # Counted per user, so only where the run has a user of its own.
-        values[resource.RLIMIT_NPROC] = limits.threads
+    # Counted per user and user namespace: where runs have no users of their own, all of a zygote's share one count.
+    # In mode j0 the host's other processes would count too.
+    if own_user or mode == "j":
+        values[resource.RLIMIT_NPROC] = limits.threads if own_user else limits.threads * _RUNS_IN_ONE_COUNT
     for name, value in values.items():
         hard = resource.getrlimit(name)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)

@@ -138,7 +138,7 @@ class ProcessSandbox:
                 try:
                     hatchery = await self._start(kind, "j", preload)
                 except SandboxUnavailable as error:
-                    self._reason = str(error)
+                    self._reason = str(error).removeprefix("sandbox unavailable: ")
                     hatchery = await self._start(kind, "j0", preload)
                 self._mode, self._probed = hatchery.mode, True
             else:

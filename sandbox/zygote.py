@@ -20,7 +20,6 @@ import resource
 import select
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -297,7 +296,7 @@ def main(control_fd: int, kind: Kind, mode: Mode, folder: str, preload: list[str
             for name in ("empty", "scratch", "workspaces"):
                 os.mkdir(f"{folder}/{name}")
             os.chmod(f"{folder}/empty", 0o555)
-            many_uids = os.geteuid() == 0 and (kind == "program" or jail.shared_files_reachable(extra))
+            many_uids = jail.may_change_users() and (kind == "program" or jail.shared_files_reachable(extra))
     except OSError as error:
         control.send(json.dumps({"op": "failed", "id": 0, "error": str(error)}).encode())
         return
@@ -313,8 +312,3 @@ def main(control_fd: int, kind: Kind, mode: Mode, folder: str, preload: list[str
     with contextlib.suppress(ConnectionError):
         zygote.serve()
     zygote.end()
-
-
-if __name__ == "__main__":
-    arguments = json.loads(sys.argv[1])
-    main(**arguments)

@@ -28,7 +28,7 @@ _MARKED = re.compile(r"\\boxed|\\fbox|</?(?:delivery|solution|tool_call)>|verdic
 
 def blocks(tag: str, text: str) -> list[str]:
     """Contents of all complete `<tag>...</tag>` blocks, in order; an opening tag without its end is skipped."""
-    return [text[start:stop] for _, start, stop, _ in _spans(tag, text)]
+    return [text[start:stop] for _, start, stop, _ in _spans(tag, text)] if "<" in text else []
 
 
 @functools.cache
@@ -38,8 +38,6 @@ def _tags(tag: str) -> re.Pattern[str]:
 
 def _spans(tag: str, text: str) -> Iterator[tuple[int, int, int, int]]:
     """Of each complete block: where its opening tag starts and ends, and where its closing tag does."""
-    if "<" not in text:
-        return
     opening = None
     for match in _tags(tag).finditer(text):
         if not match[1]:
@@ -131,7 +129,7 @@ def strip_echo(reply: str, instructions: Sequence[str]) -> str:
     written = reply.splitlines()
     kept = [line for line in written if line.strip() not in lines or _is_bare(line)]
     reply = "\n".join(kept) if len(kept) < len(written) else reply
-    for tag in ("delivery", "solution"):
+    for tag in ("delivery", "solution") if "<" in reply else ():
         reply = _without_blocks(reply, tag, {block.strip() for text in told for block in blocks(tag, text)})
     return reply
 

@@ -623,3 +623,20 @@ def test_usage_counts_every_call() -> None:
     run = drive_async(EnsembleNode("e", [agent("A"), agent("B")]), CannedEngine(lambda request: completion))
     assert run.usage == Usage(prompt_tokens=4, completion_tokens=6)
     assert all(isinstance(turn, AgentTurn) for turn in run.trace.agent_turns)
+
+
+def test_a_cancelled_run_still_has_its_last_event() -> None:
+    events: list[Event] = []
+
+    async def cancel() -> None:
+        running = asyncio.create_task(run_workflow(AgentNode("A", "s"), "Q?", HangingEngine(), sink=events.append))
+        await asyncio.sleep(0.05)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(cancel())
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].failure is not None
+    assert "cancelled" in events[-1].failure.message
+    assert [event.error for event in events if isinstance(event, AgentTurn)] != [None]

@@ -541,6 +541,50 @@ def test_mode_j0_is_chosen_where_namespaces_are_refused(monkeypatch, tmp_path):
     asyncio.run(main())
 
 
+CONTAINED = """
+import asyncio, json
+from jails import Scripted, workflow_of
+from sandbox import ProcessSandbox, jail
+
+async def main():
+    async with ProcessSandbox() as sandbox:
+        strength = await sandbox.strength()
+        result = await sandbox.run_code("open('x', 'w').write('y'); print(6 * 7)")
+        run = await sandbox.run_program(workflow_of(), "q", engine=Scripted())
+        print(json.dumps([strength.model_dump(), result.stdout, run.answer, jail.may_change_users()]))
+
+asyncio.run(main())
+"""
+
+
+def test_root_of_a_container_that_refuses_namespaces_gets_mode_j0():
+    """As in a rootless container: root, but with one user id and no further user namespaces."""
+    if why := why_not_nested():
+        pytest.skip(why)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    shell = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", shell, sys.executable, CONTAINED],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    strength, printed, answer, many_users = json.loads(done.stdout)
+    assert (strength["mode"], printed, answer, many_users) == ("j0", "42\n", "It is \\boxed{42}.", False)
+    assert strength["reason"].startswith("code jail in mode j: [Errno")
+
+
+def why_not_nested() -> str:
+    try:
+        done = subprocess.run(["unshare", "-Ur", "true"], capture_output=True, text=True, timeout=20, check=False)
+    except OSError as error:
+        return str(error)
+    return done.stderr if done.returncode else ""
+
+
 def test_the_strength_is_reported(jail):
     strength = jail.run(jail.sandbox.strength())
     assert (strength.backend, strength.mode) == ("process", jail.mode)
