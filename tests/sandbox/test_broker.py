@@ -128,11 +128,9 @@ def test_calls_are_served_side_by_side_and_in_any_order():
         assert {reply["type"] for reply in replies} == {"agent"}
         await peer.send(ANSWER)
 
-    started = time.monotonic()
     outcome, session = served(play, engine)
     assert outcome == Outcome(answer="bye")
     assert engine.most_at_once == 10
-    assert time.monotonic() - started < 0.8
     assert len([event for event in session.events if isinstance(event, AgentTurn)]) == 10
 
 

@@ -528,6 +528,29 @@ def test_what_is_used_up_is_limited(jail: Jail, outside: Outside, used_up: dict[
     still_works(jail)
 
 
+THREADS = """
+import ctypes, mmap, os
+libc = ctypes.CDLL(None, use_errno=True)
+started, stacks = 0, []
+while started < 6000:
+    stacks.append(mmap.mmap(-1, 16384))
+    top = ctypes.addressof(ctypes.c_char.from_buffer(stacks[-1])) + 16384 - 64
+    sleep = ctypes.cast(libc.sleep, ctypes.c_void_p)
+    if libc.clone(sleep, ctypes.c_void_p(top), 0x50F00, ctypes.c_void_p(600)) < 0:
+        break
+    started += 1
+os.write(1, f"{started}".encode())
+os._exit(0)
+"""
+
+
+def test_threads_without_the_c_library_are_counted_too(jail: Jail) -> None:
+    if jail.mode == "j0":
+        pytest.skip("mode j0 counts threads only where runs have users of their own")
+    assert 10 < int(jail.code(THREADS).stdout) <= 4096
+    still_works(jail)
+
+
 def test_modes_and_times_outside_cannot_be_set(jail: Jail, outside: Outside) -> None:
     """In mode j0 these calls do nothing and say nothing (landlock does not know them); what counts is the file."""
     code = """

@@ -116,9 +116,9 @@ def test_no_more_jails_than_allowed(any_mode):
 
 def test_waiting_for_a_slot_counts_against_no_limit(any_mode):
     async def work(sandbox):
-        busy = asyncio.create_task(sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=0.9)))
+        busy = asyncio.create_task(sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=1.4)))
         await asyncio.sleep(0.1)
-        run = await sandbox.run_program(AGENT, "q", engine=Scripted(), limits=Limits(wall_s=0.7))
+        run = await sandbox.run_program(AGENT, "q", engine=Scripted(), limits=Limits(wall_s=1))
         assert run.failure is None
         assert (await busy).failure is None
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -55,11 +54,9 @@ def test_a_single_agent_that_runs_itself_and_prints(jail):
 
 def test_a_workflow_that_is_only_defined_is_run_and_its_agents_overlap(jail):
     engine = Scripted(lambda request: f"{request.agent}: \\boxed{{{len(request.agent)}}}", delay_s=0.3)
-    started = time.monotonic()
     run = jail.program((PROGRAMS / "ensemble_judge.py").read_text(), engine, "the question")
     assert (run.failure, run.answer, run.answer_from) == (None, "Judge: \\boxed{5}", "Judge")
     assert engine.most_at_once == 3
-    assert time.monotonic() - started < 1.5
     assert [request.agent for request in engine.asked[:3]] == ["AlgebraSolver", "GeometrySolver", "CaseworkSolver"]
     assert all("the question" in request.messages[-1]["content"] for request in engine.asked[:3])
     judged = engine.asked[3].messages[-1]["content"]
