@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import multiprocessing
 import operator
 import platform
 import shutil
@@ -19,6 +20,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from typing import Annotated, TypedDict
 
 from rich.console import Console
@@ -36,6 +39,7 @@ CALLS = MEMBERS + 1
 QUESTION = "What is 2 + 2?"
 REPLY = r"The answer is \boxed{4}."
 PROGRAMS, DEPTH, LATENCY_S = 1000, 5, 0.05
+ROUNDS = 5
 
 
 class FixedEngine:
@@ -126,22 +130,41 @@ async def driver_overhead(rounds: int = 9, repeats: int = 60) -> tuple[float, fl
     return bare, mine, theirs
 
 
-async def engine_share(rounds: int = 5) -> tuple[float, float]:
-    """(median wall seconds, share of it that is engine time) of many chains at once."""
+async def chains_wall_s(programs: int, ready: Callable[[], object] = lambda: None) -> list[float]:
+    """Wall seconds of some rounds of many chains at once; `ready` is called before each."""
     engine = FixedEngine(LATENCY_S)
     chain = create_simple_chain([AgentNode(f"Agent{i}", "Do your step.") for i in range(DEPTH)])
     walls = []
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
+        ready()
         started = time.perf_counter()
-        runs = await asyncio.gather(*(run_workflow(chain, QUESTION, engine) for _ in range(PROGRAMS)))
+        runs = await asyncio.gather(*(run_workflow(chain, QUESTION, engine) for _ in range(programs)))
         walls.append(time.perf_counter() - started)
         assert all(run.failure is None for run in runs)
         del runs  # freeing them is not part of the next round
-    wall = statistics.median(walls)
-    return wall, DEPTH * LATENCY_S / wall
+    return walls
 
 
-async def bare_share(rounds: int = 5) -> tuple[float, float]:
+def _worker(programs: int, barrier: Barrier, results: Connection) -> None:
+    gc.freeze()
+    results.send(asyncio.run(chains_wall_s(programs, lambda: barrier.wait(60))))
+
+
+def two_processes_wall_s() -> float:
+    """The same load on both cores: half of the programs in each of two processes, started together."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(2)
+    pipes = [context.Pipe(duplex=False) for _ in range(2)]
+    workers = [context.Process(target=_worker, args=(PROGRAMS // 2, barrier, theirs)) for _, theirs in pipes]
+    for worker in workers:
+        worker.start()
+    walls = [ours.recv() for ours, _ in pipes]
+    for worker in workers:
+        worker.join(60)
+    return statistics.median(map(max, zip(*walls, strict=True)))
+
+
+async def bare_wall_s() -> float:
     """The same calls with nothing around them but asyncio."""
     engine = FixedEngine(LATENCY_S)
 
@@ -151,12 +174,11 @@ async def bare_share(rounds: int = 5) -> tuple[float, float]:
             text = f"{QUESTION} {await ask(engine, 'Do your step.', text)}"
 
     walls = []
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         started = time.perf_counter()
         await asyncio.gather(*(chain() for _ in range(PROGRAMS)))
         walls.append(time.perf_counter() - started)
-    wall = statistics.median(walls)
-    return wall, DEPTH * LATENCY_S / wall
+    return statistics.median(walls)
 
 
 PROGRAM = """
@@ -207,13 +229,15 @@ async def main() -> None:
 
     title = f"{PROGRAMS} programs of {DEPTH} agent calls at once, {LATENCY_S * 1e3:.0f} ms engine"
     table = Table("", "wall s", "engine share", title=title)
-    rows = [("asyncio alone", await bare_share()), ("metaagent, trace included", await engine_share())]
+    rows = [("asyncio alone", await bare_wall_s())]
+    rows.append(("metaagent, trace included, one process", statistics.median(await chains_wall_s(PROGRAMS))))
     thresholds = gc.get_threshold()
     gc.set_threshold(50_000, 20, 20)
-    rows.append(("metaagent, garbage collector's threshold at 50,000", await engine_share()))
+    rows.append(("the same, garbage collector's threshold 50,000", statistics.median(await chains_wall_s(PROGRAMS))))
     gc.set_threshold(*thresholds)
-    for name, (wall, share) in rows:
-        table.add_row(name, f"{wall:.3f}", f"{share:.0%}")
+    rows.append(("metaagent, two processes", two_processes_wall_s()))
+    for name, wall in rows:
+        table.add_row(name, f"{wall:.3f}", f"{DEPTH * LATENCY_S / wall:.0%}")
     console.print(table)
 
     mode, jailed = await first_request_ms()
