@@ -20,6 +20,7 @@ from engine.drivers import drive_sync
 from sandbox.facades import facade
 from sandbox.frames import BlockingChannel, ChannelClosed
 from sandbox.guards import program_globals
+from sandbox.language import shown
 from sandbox.policy import compile_program
 from workflow.bridge import as_steps, perform
 from workflow.graph import describe, main_workflow, nodes_in, reachable
@@ -220,7 +221,7 @@ def _failed(error: BaseException) -> dict[str, Any]:
         message = str(error)
     except Exception as broken:
         message = f"(its message could not be read: {type(broken).__name__})"
-    return {"op": "failed", "error_type": type(error).__name__[:200], "message": message[:4000], "line": line}
+    return {"op": "failed", "error_type": type(error).__name__[:200], "message": shown(message)[:4000], "line": line}
 
 
 def warm() -> None:

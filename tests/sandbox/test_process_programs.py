@@ -117,6 +117,7 @@ def test_printed_output_is_kept_in_order_with_the_calls(jail):
         (["raise SystemExit(3)"], "the program called exit(3)", None),
         (["import sys", "sys.exit('bad')"], "the program called exit('bad')", None),
         (["1 / 0"], "ZeroDivisionError", 2),
+        (["print(_missing)"], "NameError: name '_missing' is not defined", 2),
         (["def f(n):", "    return f(n + 1)", "f(0)"], "RecursionError", None),
         (["from os import path"], "ImportError: programs cannot import os", 2),
         (["class A:", "    def __str__(self):", "        raise ValueError", "raise Exception(A())"], "Exception", 5),
