@@ -109,6 +109,8 @@ def test_ctrl_c_ends_a_run_cleanly(one: str, silent_endpoint: str, tmp_path: Pat
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that starts the tests in its background has them ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     trace = tmp_path / "t.jsonl"
     deadline = time.monotonic() + 60

@@ -156,7 +156,7 @@ def test_large_stdin_arrives_whole(jail):
 
 
 def test_random_numbers_differ_between_runs(jail):
-    code = "import random, uuid, os; print(random.random(), uuid.uuid4(), os.urandom(4))"
+    code = "import random, uuid, os; print(random.random(), uuid.uuid4(), os.urandom(4).hex())"
     first, second = jail.code(code), jail.code(code)
     assert all(a != b for a, b in zip(first.stdout.split(), second.stdout.split(), strict=True))
 
