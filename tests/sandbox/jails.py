@@ -12,6 +12,7 @@ from typing import Any
 from engine.session import Run
 from sandbox import CodeResult, ProcessSandbox
 from sandbox.hatchery import Hatchery
+from sandbox.jail import Mode
 from workflow.completion import Completion, CompletionRequest, Usage
 from workflow.limits import CodeLimits, Limits
 
@@ -76,6 +77,16 @@ class Jail:
 
 async def _within(work: Coroutine[Any, Any, Any], timeout_s: float) -> Any:
     return await asyncio.wait_for(work, timeout_s)
+
+
+def run_in(mode: Mode, work: Callable[[ProcessSandbox], Coroutine[Any, Any, Any]], **options: Any) -> Any:
+    """`work(sandbox)` with a sandbox of its own, closed afterwards."""
+
+    async def main() -> Any:
+        async with ProcessSandbox(mode=mode, **options) as sandbox:
+            return await _within(work(sandbox), 60)
+
+    return asyncio.run(main())
 
 
 def hatcheries(sandbox: ProcessSandbox) -> list[Hatchery]:

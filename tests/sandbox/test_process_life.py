@@ -1,17 +1,13 @@
 """The life of jails and zygotes: many at once, cancellation, sudden deaths, and that nothing is left behind."""
 
 import asyncio
-import contextlib
 import gc
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -22,15 +18,14 @@ from jails import (
     jailed_processes,
     open_descriptors,
     processes_of,
+    run_in,
     until,
     workflow_of,
     zygote_pid,
 )
 
 from sandbox import ProcessSandbox
-from sandbox.hatchery import Hatchery
-from workflow.completion import CompletionRequest
-from workflow.failures import LimitExceeded, SandboxUnavailable
+from workflow.failures import SandboxUnavailable
 from workflow.limits import CodeLimits, Limits
 
 SLEEP = "import time; time.sleep(60)"
@@ -40,16 +35,6 @@ TOOL = workflow_of(
     "done = subprocess.run([sys.executable, '-c', 'print(6 * 7)'], capture_output=True, text=True)",
     "print('tool said', done.stdout)",
 )
-
-
-def run_in(mode, work, **options):
-    """`work(sandbox)` with a sandbox of its own, closed afterwards."""
-
-    async def main():
-        async with ProcessSandbox(mode=mode, **options) as sandbox:
-            return await asyncio.wait_for(work(sandbox), 60)
-
-    return asyncio.run(main())
 
 
 # Many at once
@@ -412,257 +397,3 @@ def test_the_zygote_does_not_grow_with_runs(mode):
             await until(lambda: "/workspaces/" not in Path(f"/proc/{pid}/mountinfo").read_text())
 
     run_in(mode, work)
-
-
-# Circumstances
-
-
-def test_a_host_with_a_strict_umask(mode):
-    old = os.umask(0o077)
-    try:
-
-        async def work(sandbox):
-            assert (await sandbox.run_code("import json; open('x', 'w').write('y'); print(1)")).ok
-            async with sandbox.workspace() as folder:
-                folder.write("x", b"1")
-                assert (await sandbox.run_code("open('x', 'a').write('2')", workspace=folder)).ok
-                assert folder.read("x") == b"12"
-            assert (await sandbox.run_program(AGENT, "q", engine=Scripted())).failure is None
-
-        run_in(mode, work)
-    finally:
-        os.umask(old)
-
-
-def test_a_host_without_descriptors_left_says_so(any_mode):
-    async def work(sandbox):
-        await sandbox.run_code("print(1)")
-        await sandbox.run_program(AGENT, "q", engine=Scripted())
-        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        before = open_descriptors()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (before + 30, limits[1]))
-        taken = []
-        try:
-            with contextlib.suppress(OSError):
-                while True:
-                    taken.append(os.open("/dev/null", os.O_RDONLY))
-            run = await sandbox.run_program(AGENT, "q", engine=Scripted())
-            assert run.failure is not None
-            assert run.failure.kind == "sandbox_unavailable"
-            assert "ulimit" in run.failure.message
-            for _ in range(10):  # a code run wants 12 for a moment
-                with pytest.raises(SandboxUnavailable, match="ulimit"):
-                    await sandbox.run_code("print(1)")
-                os.close(taken.pop())
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            for fd in taken:
-                os.close(fd)
-        await asyncio.sleep(0)
-        assert open_descriptors() == before
-        assert (await sandbox.run_code("print(1)")).ok
-
-    run_in(any_mode, work, max_jails=1)
-
-
-def test_a_wall_that_cannot_be_put_up_is_no_result(mode):
-    """The run fails as unavailable; it does not look like code that ended, and no code runs."""
-
-    async def work(sandbox):
-        await sandbox.strength()
-        hatchery = hatcheries(sandbox)[0]
-        spawn = hatchery.spawn
-        hatchery.spawn = lambda fds, limits, workspace: spawn(fds, {**limits, "cpu_s": "many"}, workspace)  # type: ignore[method-assign]
-        with pytest.raises(SandboxUnavailable, match=mode):
-            await sandbox.run_code("print('ran')")
-        hatchery.spawn = spawn  # type: ignore[method-assign]
-        assert (await sandbox.run_code("print('ran')")).stdout == "ran\n"
-
-    run_in(mode, work)
-
-
-def test_no_exit_status_passes_for_a_missing_wall(jail):
-    for status in range(256):
-        if status % 51 == 0 or 118 <= status <= 123:
-            result = jail.code(f"import os; os.write(2, b'jail: OSError'); os._exit({status})")
-            assert result.exit_status == status
-
-
-def test_without_seccomp_nothing_runs(mode, monkeypatch, tmp_path):
-    """Fail closed: a filter that the kernel refuses means no jail, in either mode."""
-    (tmp_path / "no_seccomp.py").write_text(
-        textwrap.dedent(
-            """
-            from sandbox import seccomp
-            seccomp.SECCOMP_MODE_FILTER = 77
-            """
-        )
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-
-    async def main():
-        hatchery = Hatchery("code", mode, ("no_seccomp",))
-        await hatchery.start()
-        sandbox = ProcessSandbox(mode=mode)
-        sandbox._hatcheries["code"] = hatchery
-        marker = tmp_path / "ran"
-        with pytest.raises(SandboxUnavailable, match="prctl"):
-            await sandbox.run_code(f"open({str(marker)!r}, 'w')")
-        assert not marker.exists()
-        await sandbox.close()
-
-    asyncio.run(main())
-
-
-def test_mode_j0_is_chosen_where_namespaces_are_refused(monkeypatch, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("")
-    refused = OSError(1, "unshare: Operation not permitted")
-
-    async def start(self, kind, mode, preload):
-        if mode == "j":
-            raise SandboxUnavailable(f"{kind} jail in mode j: {refused}")
-        return await original(self, kind, mode, preload)
-
-    original = ProcessSandbox._start
-    monkeypatch.setattr(ProcessSandbox, "_start", start)
-
-    async def main():
-        async with ProcessSandbox() as sandbox:
-            try:
-                strength = await sandbox.strength()
-            except SandboxUnavailable as error:
-                pytest.skip(str(error))
-            assert strength.mode == "j0"
-            assert "Operation not permitted" in strength.reason
-            run = await sandbox.run_program(AGENT, "q", engine=Scripted())
-            assert run.jail == "process/j0"
-            assert run.trace.started.jail == "process/j0"
-
-    asyncio.run(main())
-
-
-CONTAINED = """
-import asyncio, json
-from jails import Scripted, workflow_of
-from sandbox import ProcessSandbox, jail
-
-async def main():
-    async with ProcessSandbox() as sandbox:
-        strength = await sandbox.strength()
-        result = await sandbox.run_code("open('x', 'w').write('y'); print(6 * 7)")
-        run = await sandbox.run_program(workflow_of(), "q", engine=Scripted())
-        print(json.dumps([strength.model_dump(), result.stdout, run.answer, jail.may_change_users()]))
-
-asyncio.run(main())
-"""
-
-
-def test_root_of_a_container_that_refuses_namespaces_gets_mode_j0():
-    """As in a rootless container: root, but with one user id and no further user namespaces."""
-    if why := why_not_nested():
-        pytest.skip(why)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    shell = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" -c "$1"'
-    done = subprocess.run(
-        ["unshare", "-Ur", "sh", "-c", shell, sys.executable, CONTAINED],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    strength, printed, answer, many_users = json.loads(done.stdout)
-    assert (strength["mode"], printed, answer, many_users) == ("j0", "42\n", "It is \\boxed{42}.", False)
-    assert strength["reason"].startswith("code jail in mode j: [Errno")
-
-
-def why_not_nested() -> str:
-    try:
-        done = subprocess.run(["unshare", "-Ur", "true"], capture_output=True, text=True, timeout=20, check=False)
-    except OSError as error:
-        return str(error)
-    return done.stderr if done.returncode else ""
-
-
-def test_the_strength_is_reported(jail):
-    strength = jail.run(jail.sandbox.strength())
-    assert (strength.backend, strength.mode) == ("process", jail.mode)
-    assert bool(strength.reason) == (jail.mode == "j0")
-
-
-def test_a_start_is_quick(jail):
-    """Not a benchmark: catches a start that became seconds."""
-    jail.code("1")
-    started = time.monotonic()
-    for _ in range(10):
-        jail.code("1")
-    assert time.monotonic() - started < 5
-
-
-# Calls of trusted functions
-
-
-def call(jail, name, payload=None, **options):
-    return jail.run(jail.sandbox.call(f"called_functions:{name}", payload, **options))
-
-
-def test_a_call_returns_its_result(jail):
-    assert call(jail, "double", [1, {"a": "\u00e9\U0001f600"}]) == {"doubled": [1, {"a": "\u00e9\U0001f600"}] * 2}
-    assert call(jail, "warmed") == 1, "the preloaded module was warmed once, before the fork"
-
-
-def test_calls_do_not_share_state(jail):
-    assert [call(jail, "remember", n) for n in range(3)] == [2, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("name", "payload", "options", "expected"),
-    [
-        ("fail", [1], {}, "ValueError: bad payload \\[1\\]"),
-        ("leave", None, {}, "SystemExit: 3"),
-        ("interrupt", None, {}, "KeyboardInterrupt"),
-        ("unserialisable", None, {}, "TypeError: Object of type set is not JSON serializable"),
-        ("huge", 17 << 20, {}, "FrameError: frame of"),
-        ("deep", 100, {}, "FrameError: nested deeper"),
-        ("die", 120, {}, "ended without an answer \\(exit status 120\\)"),
-        ("die", 0, {}, "ended without an answer \\(exit status 0\\)"),
-        ("no_such_function", None, {}, "AttributeError.*no_such_function"),
-        ("sleep", 60, {"wall_s": 0.3}, "wall_s=0.3 exceeded"),
-        ("spin", None, {"wall_s": 0.3}, "wall_s=0.3 exceeded"),
-        ("fill", 500, {"memory_mb": 64}, "memory_mb=64 exceeded"),
-    ],
-)
-def test_how_a_call_may_end(jail, name, payload, options, expected):
-    from workflow.failures import MetaAgentError
-
-    with pytest.raises(MetaAgentError, match=expected) as caught:
-        call(jail, name, payload, **options)
-    assert not caught.value.record().is_infrastructure
-    assert isinstance(caught.value, LimitExceeded) == ("exceeded" in expected)
-
-
-def test_a_calls_payload_has_a_size(jail):
-    with pytest.raises(Exception, match="over the cap"):
-        call(jail, "double", "x" * (17 << 20))
-    assert call(jail, "double", 1) == {"doubled": 2}
-
-
-def test_a_call_reads_python_and_its_own_package_only(jail, tmp_path):
-    (tmp_path / "canary").write_text("outside")
-    with pytest.raises(Exception, match=r"FileNotFoundError|PermissionError"):
-        call(jail, "read", str(tmp_path / "canary"))
-
-
-def test_a_module_that_was_not_preloaded_cannot_be_called(jail):
-    with pytest.raises(ValueError, match="preload"):
-        jail.run(jail.sandbox.call("os:system", "true"))
-
-
-def test_an_engines_own_timeout_is_not_the_programs_limit(jail):
-    def late(request: CompletionRequest) -> str:
-        raise TimeoutError("the engine's")
-
-    run = jail.program(AGENT, Scripted(late))
-    assert run.failure.kind == "engine_failed"
-    assert "the engine's" in run.failure.message
