@@ -196,8 +196,8 @@ def test_hostile_replies_cost_linear_time(name: str) -> None:
         extract_program(reply)
         return time.process_time() - start
 
-    small = min(seconds(40_000) for _ in range(2))
-    assert seconds(400_000) < 40 * small + 0.2
+    small = min(seconds(40_000) for _ in range(3))
+    assert any(seconds(400_000) < 40 * small + 0.2 for _ in range(5)), "a busy machine slows some tries, not all"
 
 
 def test_oversized_text_is_not_parsed() -> None:
