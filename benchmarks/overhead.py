@@ -31,7 +31,7 @@ from engine import Session, drive, run_workflow
 from engine.drivers import root_steps
 from sandbox import ProcessSandbox
 from workflow import AgentNode, Context, EnsembleNode, Workflow, create_simple_chain
-from workflow.completion import Completion, CompletionRequest, Usage
+from workflow.completion import ChatMessage, Completion, CompletionRequest, Usage
 from workflow.limits import Limits
 from workflow.nodes import WorkflowNode
 from workflow.requests import AgentCall, AgentReply, Leaf, NodeCall, Report
@@ -72,8 +72,8 @@ def ensemble_with_judge() -> Workflow:
 
 
 async def ask(engine: FixedEngine, system: str, user: str) -> str:
-    messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-    return (await engine.complete(CompletionRequest.model_validate({"messages": messages}))).text
+    messages = [ChatMessage(role="system", content=system), ChatMessage(role="user", content=user)]
+    return (await engine.complete(CompletionRequest(messages=messages))).text
 
 
 async def bare_run() -> str:

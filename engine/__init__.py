@@ -2,17 +2,29 @@
 
 `connect("openai:MODEL@URL")` is the one line that lets a plain Python file run its workflow. Heavy libraries are
 imported by the engine that needs them, when it is built.
+
+The names are loaded on first use: jails of programs are forked from a process that needs few of them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from engine import drivers
-from engine.drivers import disconnect, drive, drive_sync, run_workflow
-from engine.protocol import Engine
-from engine.session import Run, Session
-from engine.spec import parse_engine
+if TYPE_CHECKING:
+    from engine.drivers import disconnect, drive, run_workflow
+    from engine.protocol import Engine
+    from engine.session import Run, Session
+    from engine.spec import parse_engine
+    from engine.sync import drive_sync
+
+_HOMES = {
+    "drivers": ("disconnect", "drive", "run_workflow"),
+    "protocol": ("Engine",),
+    "session": ("Run", "Session"),
+    "spec": ("parse_engine",),
+    "sync": ("drive_sync",),
+}
 
 __all__ = [
     "Engine",
@@ -27,9 +39,22 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"engine.{home}"), name)
+    raise AttributeError(f"module 'engine' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 def connect(engine: Engine | str, **options: Any) -> None:
     """Let workflows of this process run on an engine, given as an object or as text such as `openai:MODEL`.
 
     Options are those of `engine.drivers.connect`: limits, sampling, sink.
     """
-    drivers.connect(parse_engine(engine) if isinstance(engine, str) else engine, **options)
+    from engine import drivers, spec
+
+    drivers.connect(spec.parse_engine(engine) if isinstance(engine, str) else engine, **options)

@@ -1,8 +1,7 @@
 """Drivers: the small loops that connect a `workflow.scheduler.Scheduler` to whoever answers its requests.
 
-`drive` serves a run on an event loop, thousands at once; `drive_sync` serves one over any pair of send and receive
-functions (the jail uses it). `run_workflow` and `connect` are for workflows of the host's own, trusted process. For
-programs that are not trusted there is the sandbox.
+`drive` serves a run on an event loop, thousands at once; a jail has `engine.sync`. `run_workflow` and `connect` are for
+workflows of the host's own, trusted process. For programs that are not trusted there is the sandbox.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from engine.protocol import Engine
@@ -35,6 +33,23 @@ async def drive(scheduler: Scheduler, session: Session) -> Any:
 
     A limit or an engine failure ends the run at once: open requests are cancelled and nodes unwound.
     """
+    try:
+        issued = _admitted(scheduler.take(), session)
+        while not scheduler.done:
+            if len(issued) == 1:
+                # Nothing else is under way: no task is needed to wait for one reply.
+                alone = issued[0]
+                scheduler.reply(alone.key, await session.serve(alone.key, alone.path, alone.request))
+                issued = _admitted(scheduler.take(), session)
+            else:
+                issued = await _serve_together(issued, scheduler, session)
+        return scheduler.result()
+    finally:
+        scheduler.close()
+
+
+async def _serve_together(issued: list[Issued], scheduler: Scheduler, session: Session) -> list[Issued]:
+    """Serve requests side by side, and those that follow, until none is under way but those returned, at most one."""
     loop = asyncio.get_running_loop()
     serving: dict[asyncio.Task[Any], str] = {}
     finished: deque[asyncio.Task[Any]] = deque()
@@ -46,30 +61,23 @@ async def drive(scheduler: Scheduler, session: Session) -> Any:
             waiting.set_result(None)
 
     try:
-        while True:
-            issued = _admitted(scheduler.take(), session)
-            if len(issued) == 1 and not serving:
-                # Nothing else is under way: no task is needed to wait for one reply.
-                alone = issued[0]
-                scheduler.reply(alone.key, await session.serve(alone.key, alone.path, alone.request))
-                continue
+        while (serving or len(issued) > 1) and not scheduler.done:
             for each in issued:
                 task = loop.create_task(session.serve(each.key, each.path, each.request))
                 serving[task] = each.key
                 task.add_done_callback(on_done)
-            if scheduler.done:
-                return scheduler.result()
             if not finished:
                 waiting = loop.create_future()
                 await waiting
             task = finished.popleft()
             scheduler.reply(serving.pop(task), task.result())
+            issued = _admitted(scheduler.take(), session)
+        return issued
     finally:
         for task in serving:
             task.cancel()
         if serving:
             await asyncio.gather(*serving, return_exceptions=True)
-        scheduler.close()
 
 
 def _admitted(issued: list[Issued], session: Session) -> list[Issued]:
@@ -82,24 +90,6 @@ def _admitted(issued: list[Issued], session: Session) -> list[Issued]:
             session.admit(each.path, each.request)
             requests.append(each)
     return requests
-
-
-def drive_sync(scheduler: Scheduler, send: Callable[[Issued], None], receive: Callable[[], tuple[str, Any]]) -> Any:
-    """Advance a run over a channel: `send` every new request, then wait for any reply with `receive`.
-
-    All open requests are out before the first wait, so whoever answers can answer them side by side. `receive`
-    returns (key, reply) and bounds its own wait. What either raises ends the run and unwinds its nodes.
-    """
-    try:
-        while True:
-            for issued in scheduler.take():
-                send(issued)
-            if scheduler.done:
-                return scheduler.result()
-            key, reply = receive()
-            scheduler.reply(key, reply)
-    finally:
-        scheduler.close()
 
 
 async def run_workflow(

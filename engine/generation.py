@@ -52,18 +52,20 @@ class Row:
 
 @torch.inference_mode()
 def generate(model: Any, rows: Sequence[Row], ends: frozenset[int]) -> None:
-    """Continue all rows until each has finished. Raises FloatingPointError where the model gives NaN."""
+    """Continue all rows until each has finished. Raises FloatingPointError where the model gives NaN.
+
+    Equal prompts, such as those of several executions of one design, are read once. Rows that have finished leave
+    the batch when they are half of it.
+    """
     cache = importlib.import_module("transformers").DynamicCache(config=model.config)
-    samplings = [row.sampling for row in rows]
-    dice = [random.Random(row.sampling.seed) for row in rows]
-    width = max(len(row.prompt) for row in rows)
-    # Left padding: all rows end in the same column. What the pad token is does not matter, being masked.
-    padded = [[0] * (width - len(row.prompt)) + row.prompt for row in rows]
-    seen = [[0] * (width - len(row.prompt)) + [1] * len(row.prompt) for row in rows]
-    ids = torch.tensor(padded, device=model.device)
-    mask = torch.tensor(seen, device=model.device)
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    while True:
+
+    def kept(which: list[int], *tensors: torch.Tensor) -> list[torch.Tensor]:
+        index = torch.tensor(which, device=model.device)
+        cache.batch_select_indices(index)
+        return [tensor[index] for tensor in tensors]
+
+    def logits_after(ids: torch.Tensor) -> torch.Tensor:
+        """For the last column, float32 [batch, vocabulary]."""
         output = model(
             input_ids=ids,
             attention_mask=mask,
@@ -72,18 +74,36 @@ def generate(model: Any, rows: Sequence[Row], ends: frozenset[int]) -> None:
             use_cache=True,
             logits_to_keep=1,
         )
-        points = [0.0 if row.finish else die.random() for row, die in zip(rows, dice, strict=True)]
-        drawn, logprobs = draw(output.logits[:, -1].float(), samplings, points)
-        for row, token, logprob in zip(rows, drawn.tolist(), logprobs.tolist(), strict=True):
+        return output.logits[:, -1].float()
+
+    prompts = {prompt: number for number, prompt in enumerate(dict.fromkeys(tuple(row.prompt) for row in rows))}
+    width = max(map(len, prompts))
+    # Left padding: all rows end in the same column. What the pad token is does not matter, being masked.
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=model.device)
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    logits = logits_after(
+        torch.tensor([[0] * (width - len(prompt)) + [*prompt] for prompt in prompts], device=model.device)
+    )
+    live = list(rows)
+    dice = [random.Random(row.sampling.seed) for row in rows]
+    logits, mask, positions = kept([prompts[tuple(row.prompt)] for row in rows], logits, mask, positions)
+    while True:
+        points = [0.0 if row.finish else die.random() for row, die in zip(live, dice, strict=True)]
+        drawn, logprobs = draw(logits, [row.sampling for row in live], points)
+        for row, token, logprob in zip(live, drawn.tolist(), logprobs.tolist(), strict=True):
             if row.finish is None:
                 if not math.isfinite(logprob):
                     raise FloatingPointError("the model gave logits that are not finite")
                 row.add(token, logprob, ends)
-        if all(row.finish for row in rows):
+        left = [index for index, row in enumerate(live) if row.finish is None]
+        if not left:
             return
-        ids = drawn[:, None]
-        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=-1)
+        if len(left) <= len(live) // 2:
+            live, dice = [live[index] for index in left], [dice[index] for index in left]
+            drawn, mask, positions = kept(left, drawn, mask, positions)
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=-1)
         positions = positions[:, -1:] + 1
+        logits = logits_after(drawn[:, None])
 
 
 def draw(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import to_json
 
 from workflow.checks import nearest
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling
@@ -196,7 +197,7 @@ def _difference(entry: ReplayEntry, request: CompletionRequest) -> str | None:
     if entry.tools is not None and _as_json(entry.tools) != _as_json(request.tools):
         return "its tools " + _parting(_as_json(entry.tools), _as_json(request.tools))
     if entry.sampling is not None and entry.sampling != request.sampling:
-        return "its sampling " + _parting(entry.sampling.model_dump_json(), request.sampling.model_dump_json())
+        return "its sampling " + _parting(to_json(entry.sampling).decode(), to_json(request.sampling).decode())
     return None
 
 

@@ -8,18 +8,17 @@ the wall limit (the driver does).
 from __future__ import annotations
 
 import json
-import re
+import secrets
 import time
-import uuid
 import zlib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from pydantic import BaseModel
 
+from engine.origin import origin
 from engine.protocol import Engine
-from workflow.completion import Completion, CompletionRequest, Sampling, Usage
+from workflow.completion import ChatMessage, Completion, CompletionRequest, PreviousTurn, Sampling, Usage
 from workflow.failures import EngineFailed, Failure, LimitExceeded, LimitKind, MetaAgentError, ProgramFailed
 from workflow.limits import Limits
 from workflow.requests import (
@@ -34,7 +33,6 @@ from workflow.requests import (
     ToolReply,
     ToolResult,
 )
-from workflow.text import delivery, last_boxed, solution_block, vote_key
 from workflow.trace import (
     AgentTurn,
     Answered,
@@ -50,6 +48,7 @@ from workflow.trace import (
     Trace,
 )
 
+_LIMITS, _SAMPLING = Limits(), Sampling()
 _ROLES = ("system", "user", "assistant", "tool")
 
 Sink = Callable[[Event], None]
@@ -71,30 +70,9 @@ class Run(BaseModel):
     jail: str = ""
 
 
-@dataclass(slots=True)
-class _OpenCall:
-    path: str
-    call: AgentCall
-    sampling: Sampling
-    started: float
-
-
 def call_seed(seed: int, key: str) -> int:
     """Seed of one agent call: depends on the run's seed and the call's key, not on the order of arrival."""
     return zlib.crc32(f"{seed}/{key}".encode()) & 0x7FFFFFFF
-
-
-def _lines(text: str) -> set[str]:
-    return {line.strip() for line in text.splitlines() if line.strip()}
-
-
-def _whole(text: str) -> re.Pattern[str] | None:
-    """Finds `text` as it stands, not as part of a longer word or number: 5 is not in 15, -5 or 5.2."""
-    if not text:
-        return None
-    before = (r"(?<![\w-])(?<!\d[.,])" if text[0].isdigit() else r"(?<!\w)") if text[0].isalnum() else ""
-    after = r"(?!\w|[.,]\d)" if text[-1].isalnum() else ""
-    return re.compile(before + re.escape(text) + after)
 
 
 def _as_text(value: Any) -> Any:
@@ -102,7 +80,7 @@ def _as_text(value: Any) -> Any:
 
     What a program asks must not make an engine fail.
     """
-    if isinstance(value, list) and all(type(item) is dict and _is_plain(item) for item in value):
+    if not value or (isinstance(value, list) and all(type(item) is dict and _is_plain(item) for item in value)):
         return value  # what nearly every call is
     try:
         text = json.dumps(value, ensure_ascii=False)
@@ -114,6 +92,23 @@ def _as_text(value: Any) -> Any:
 def _is_plain(turn: dict[str, Any]) -> bool:
     content = turn.get("content")
     return len(turn) == 2 and type(content) is str and content.isascii() and turn.get("role") in _ROLES
+
+
+def _as_previous(turn: AgentTurn | None) -> PreviousTurn | None:
+    """For the engine; None unless it gave the token ids of that turn itself."""
+    done = turn.completion if turn is not None else None
+    if turn is None or done is None or done.prompt_token_ids is None or done.token_ids is None:
+        return None
+    return PreviousTurn(messages=len(turn.messages), prompt_token_ids=done.prompt_token_ids, token_ids=done.token_ids)
+
+
+def _extends(earlier: AgentTurn, completion: Completion) -> bool:
+    """Whether the prompt begins with exactly what the earlier turn was asked and generated."""
+    previous = _as_previous(earlier)
+    if previous is None or completion.prompt_token_ids is None:
+        return False
+    ids = [*previous.prompt_token_ids, *previous.token_ids]
+    return completion.prompt_token_ids[: len(ids)] == ids
 
 
 class Session:
@@ -133,8 +128,8 @@ class Session:
         jail: str = "",
     ) -> None:
         self.engine = engine
-        self.limits = limits or Limits()
-        self.sampling = sampling or Sampling()
+        self.limits = limits or _LIMITS
+        self.sampling = sampling or _SAMPLING
         self.seed = seed
         self.jail = jail
         self.events: list[Event] = []
@@ -142,20 +137,18 @@ class Session:
         self._code_runner = code_runner
         self._start = time.monotonic()
         self._used: dict[LimitKind, int] = {"agent_calls": 0, "tokens": 0, "tool_calls": 0, "output_bytes": 0}
-        self._usage: list[Usage] = []
         self._output: list[str] = []
-        self._replies: list[tuple[str, str]] = []
-        self._calling: dict[str, _OpenCall] = {}
+        self._calling: dict[str, AgentTurn] = {}
         self._run: Run | None = None
         self._record(
             RunStarted(
                 t=self.elapsed,
-                run_id=uuid.uuid4().hex[:16],
+                run_id=secrets.token_hex(8),
                 question=question,
                 program=program,
                 engine=engine.name,
                 seed=seed,
-                limits=self.limits.model_dump(),
+                limits=self.limits,
                 jail=jail,
             )
         )
@@ -190,25 +183,44 @@ class Session:
                 )
             self._spend("tool_calls", 1)
 
-    async def serve(self, key: str, path: str, request: Leaf) -> Any:
+    def serve(self, key: str, path: str, request: Leaf) -> Coroutine[Any, Any, Any]:
         """Answer one admitted request. Raises `LimitExceeded` or `EngineFailed`, which end the run."""
         if isinstance(request, AgentCall):
-            return await self._agent_call(key, path, request)
+            return self._agent_call(key, path, request)
         if isinstance(request, ToolCall):
-            return ToolReply()
+            return self._tool_call()
         if isinstance(request, CodeRun):
-            return await self._code_run(path, request)
+            return self._code_run(path, request)
         raise TypeError(f"{type(request).__name__} is a report, not a request")
+
+    async def _tool_call(self) -> ToolReply:
+        return ToolReply()
 
     async def _agent_call(self, key: str, path: str, call: AgentCall) -> AgentReply:
         sampling = self.sampling
         if sampling.seed is None:
-            sampling = sampling.model_copy(update={"seed": call_seed(self.seed, key)})
+            sampling = sampling.with_seed(call_seed(self.seed, key))
         call.messages, call.tools = _as_text(call.messages), _as_text(call.tools)
+        earlier = self._earlier_turn(path, call) if call.turn else None
         request = CompletionRequest(
-            messages=call.messages, tools=call.tools, sampling=sampling, agent=call.agent, key=key
+            messages=call.messages,
+            tools=call.tools,
+            previous=_as_previous(earlier),
+            sampling=sampling,
+            agent=call.agent,
+            key=key,
         )
-        self._calling[key] = _OpenCall(path, call, sampling, time.monotonic())
+        self._calling[key] = AgentTurn(
+            t=self.elapsed,  # of its start, until it is closed
+            key=key,
+            path=path,
+            agent=call.agent,
+            turn=call.turn,
+            # The request's own copies: a node may go on to change the lists that it asked with.
+            messages=request.messages or [],
+            tools=request.tools,
+            sampling=sampling,
+        )
         try:
             completion = await self.engine.complete(request)
         except MetaAgentError as failed:
@@ -222,32 +234,30 @@ class Session:
         except BaseException as failed:
             self._close_call(key, None, type(failed).__name__)
             raise
+        if earlier is not None and _extends(earlier, completion):
+            self._calling[key].continues = earlier.key
         self._close_call(key, completion, None)
-        self._usage.append(completion.usage)
-        self._replies.append((call.agent, completion.text))
         self._spend("tokens", completion.usage.total_tokens)
         return AgentReply(completion.text, completion.finish_reason)
 
+    def _earlier_turn(self, path: str, call: AgentCall) -> AgentTurn | None:
+        """The turn that this one continues by its messages; programs are not believed when they only say so."""
+        turns = (event for event in reversed(self.events) if isinstance(event, AgentTurn) and event.path == path)
+        turn = next(turns, None)
+        if turn is None or turn.completion is None or turn.agent != call.agent or turn.tools != call.tools:
+            return None
+        said = ChatMessage(role="assistant", content=turn.completion.text)
+        return turn if call.messages[: len(turn.messages) + 1] == [*turn.messages, said] else None
+
     def _close_call(self, key: str, completion: Completion | None, error: str | None) -> None:
         """Record a call that is over. A call cancelled after the run has finished is on record already."""
-        opened = self._calling.pop(key, None)
-        if opened is None:
+        turn = self._calling.pop(key, None)
+        if turn is None:
             return
-        self._record(
-            AgentTurn(
-                t=self.elapsed,
-                key=key,
-                path=opened.path,
-                agent=opened.call.agent,
-                turn=opened.call.turn,
-                messages=opened.call.messages,
-                tools=opened.call.tools,
-                sampling=opened.sampling,
-                completion=completion,
-                error=error,
-                duration_s=round(time.monotonic() - opened.started, 6),
-            )
-        )
+        now = self.elapsed
+        turn.t, turn.duration_s = now, round(now - turn.t, 6)
+        turn.completion, turn.error = completion, error
+        self._record(turn)
 
     async def _code_run(self, path: str, request: CodeRun) -> CodeReply:
         if self._code_runner is None:
@@ -298,6 +308,8 @@ class Session:
             return self._run
         for key in list(self._calling):
             self._close_call(key, None, "the run ended first")
+        turns = [event for event in self.events if isinstance(event, AgentTurn)]
+        replies = [(turn.agent, turn.completion.text) for turn in turns if turn.completion is not None]
         source = None
         if failure is not None and failure.kind == "limit_exceeded":
             fields = failure.fields
@@ -305,9 +317,9 @@ class Session:
                 LimitHit(t=self.elapsed, limit_kind=fields["limit_kind"], limit=fields["limit"], used=fields["used"])
             )
         if answer is not None:
-            source = self._origin(answer)
+            source = origin(answer, replies)
             self._record(Answered(t=self.elapsed, text=answer, from_agent=source))
-        usage = Usage.total(self._usage)
+        usage = Usage.total(turn.completion.usage for turn in turns if turn.completion is not None)
         self._record(RunEnded(t=self.elapsed, failure=failure, usage=usage))
         self._run = Run(
             answer=answer,
@@ -320,22 +332,3 @@ class Session:
             jail=self.jail,
         )
         return self._run
-
-    def _origin(self, answer: str) -> str | None:
-        """The agent in whose reply this answer stands: its whole text, all its lines (nodes drop lines that echo a
-        prompt), its box, its solution or its delivery."""
-        text = _whole(answer.strip())
-        box, block = last_boxed(answer), solution_block(answer)
-        handed_on, source = delivery(answer)
-        lines = _lines(answer)
-        for agent, reply in reversed(self._replies):
-            if text and (text.search(reply) or lines <= _lines(reply)):
-                return agent
-            said = last_boxed(reply)
-            if box is not None and said is not None and vote_key(said) == vote_key(box):
-                return agent
-            if block is not None and block == solution_block(reply):
-                return agent
-            if source == "delivery" and (handed_on, source) == delivery(reply):
-                return agent
-        return None

@@ -88,19 +88,19 @@ class AgentNode(WorkflowNode):
 
     def steps(self, context: Context) -> Steps:
         messages = self._prompt(context)
-        told = self._instructions(context)
         registry = self.tool_registry
         tools = registry.get_tool_schemas() if registry else []
         content, finish_reason = "", "stop"
         for turn in range(self.max_turns):
-            reply = yield AgentCall(self.name, list(messages), tools, turn)
+            reply = yield AgentCall(self.name, messages, tools, turn)
             finish_reason = reply.finish_reason
-            own = strip_echo(reply.text, told)
-            content = own if _has_result(own) or not _has_result(content) else f"{content}\n\n{own}"
+            own = strip_echo(reply.text, self._instructions(context))
+            content = f"{content}\n\n{own}" if content and not _has_result(own) and _has_result(content) else own
             calls = parse_tool_calls(own) if registry and tools else []
             if not calls or turn == self.max_turns - 1:
                 break
-            messages.append(ChatMessage(role="assistant", content=reply.text))
+            # A longer list, not the same one made longer: the call above keeps what it asked.
+            messages = [*messages, ChatMessage(role="assistant", content=reply.text)]
             for call in calls:
                 assert registry is not None, "calls are parsed only where there are tools"
                 output = yield from self._serve(call, registry)
@@ -108,7 +108,7 @@ class AgentNode(WorkflowNode):
         handed_on, source = delivery(content)
         yield Delivery(self.name, handed_on, source)
         metadata = {"delivery": handed_on, "delivery_source": source, "finish_reason": finish_reason}
-        return Message(content, MessageType.AGENT_RESPONSE, metadata, sender=self.name)
+        return Message.of_agent(content, metadata, self.name)
 
     def _prompt(self, context: Context) -> list[ChatMessage]:
         parts = [

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
+
+_CONFIG = ConfigDict(extra="forbid", defer_build=True, ser_json_inf_nan="strings")
 
 
 class ChatMessage(TypedDict):
@@ -22,14 +25,13 @@ class ChatMessage(TypedDict):
 FinishReason = Literal["stop", "length", "abort"]
 
 
-class Sampling(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Sampling:
     """How tokens are drawn. Recorded with every completion, since importance ratios depend on it.
 
     The default temperature is 1.0, the policy's own distribution: executions of one design must differ for
     group-relative advantages to carry signal.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     temperature: float = Field(default=1.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -42,11 +44,18 @@ class Sampling(BaseModel):
     logprobs: bool = False
     """Ask for one behaviour log-probability (natural log) per completion token."""
 
+    def with_seed(self, seed: int) -> Sampling:
+        """The same with another seed. Every agent call takes one, so what has been validated is not validated again."""
+        copy = object.__new__(Sampling)
+        for name in Sampling.__slots__:
+            object.__setattr__(copy, name, getattr(self, name))
+        object.__setattr__(copy, "seed", seed)
+        return copy
 
-class Usage(BaseModel):
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Usage:
     """Tokens counted by the engine; `cost_usd` only where a price is configured."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True, ser_json_inf_nan="strings")
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -68,7 +77,18 @@ class Usage(BaseModel):
         )
 
 
-class CompletionRequest(BaseModel):
+@dataclass(slots=True, kw_only=True, config=_CONFIG)
+class PreviousTurn:
+    """The turn of the same agent that a request follows: its prompt was the first `messages` messages, its reply the
+    next one. Engines that own their tokens extend exactly these ids."""
+
+    messages: int
+    prompt_token_ids: list[int]
+    token_ids: list[int]
+
+
+@dataclass(slots=True, kw_only=True, config=_CONFIG)
+class CompletionRequest:
     """One question to an engine: `messages` or `token_ids`, never both.
 
     `agent` and `key` say who asks: `key` is unique within a run and does not depend on the order in which
@@ -76,12 +96,12 @@ class CompletionRequest(BaseModel):
     model never sees it.
     """
 
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
     messages: list[ChatMessage] | None = None
     token_ids: list[int] | None = None
-    tools: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] = Field(default_factory=list)
     """Tool schemas, as `ToolRegistry.get_tool_schemas()` gives them."""
+    previous: PreviousTurn | None = None
+    """Only with `messages`; engines that get no token ids from their model do without."""
     sampling: Sampling = Sampling()
     agent: str = ""
     key: str = ""
@@ -90,19 +110,22 @@ class CompletionRequest(BaseModel):
     def _exactly_one_prompt(self) -> CompletionRequest:
         if (self.messages is None) == (self.token_ids is None):
             raise ValueError("give either messages or token_ids")
+        if self.previous is not None and (self.messages is None or len(self.messages) <= self.previous.messages):
+            raise ValueError("previous goes with messages that hold its reply")
         return self
 
 
-class Completion(BaseModel):
+@dataclass(slots=True, kw_only=True, config=_CONFIG)
+class Completion:
     """What an engine returned. Lists of ids and log-probabilities are None where the engine has none.
 
     `token_ids` and `logprobs` have one entry per completion token; `logprobs` are natural logs under the
     sampling actually used.
     """
 
-    model_config = ConfigDict(defer_build=True, ser_json_inf_nan="strings")
-
     text: str
+    """What the agent said; where the engine can tell, without its reasoning."""
+    reasoning: str | None = None
     finish_reason: FinishReason = "stop"
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None

@@ -14,7 +14,10 @@ from pydantic import BaseModel, ConfigDict
 
 FailureKind = Literal["program_rejected", "program_failed", "limit_exceeded", "engine_failed", "sandbox_unavailable"]
 
-LimitKind = Literal["wall_s", "cpu_s", "memory_mb", "output_bytes", "agent_calls", "tokens", "tool_calls"]
+LimitKind = Literal[
+    "wall_s", "cpu_s", "memory_mb", "output_bytes", "agent_calls", "tokens", "tool_calls", "context_tokens"
+]
+"""All are fields of `Limits` but `context_tokens`: a conversation that has outgrown its model."""
 
 
 class Finding(BaseModel):
@@ -97,7 +100,8 @@ class LimitExceeded(MetaAgentError):
         self.limit_kind = limit_kind
         self.limit = limit
         self.used = used
-        super().__init__(f"limit {limit_kind}={limit:g} exceeded (used {used:g}); raise Limits.{limit_kind}")
+        fix = "say less, or use a model with more" if limit_kind == "context_tokens" else f"raise Limits.{limit_kind}"
+        super().__init__(f"limit {limit_kind}={limit:g} exceeded (used {used:g}); {fix}")
 
 
 class EngineFailed(MetaAgentError):

@@ -38,6 +38,19 @@ class Message:
     sender: str | None = None
     recipient: str | None = None
 
+    @classmethod
+    def of_agent(cls, content: str, metadata: dict[str, Any], sender: str) -> Message:
+        """An agent's response, made once per agent from values that are known to be right: not validated again."""
+        message = object.__new__(cls)
+        message.__dict__.update(
+            content=content,
+            message_type=MessageType.AGENT_RESPONSE,
+            metadata=metadata,
+            sender=sender,
+            recipient=None,
+        )
+        return message
+
     @property
     def delivery(self) -> str:
         """What a downstream agent sees: the delivery if there is one, else the whole content."""

@@ -69,7 +69,7 @@ class CodeReply:
     stdout: str
     stderr: str
     limit: str | None = None
-    """The limit that ended the run (`wall_s`, `cpu_s`, `memory_mb`, `output_bytes`), if one did."""
+    """The limit that ended the run (`wall_s`, `cpu_s`, `memory_mb`, `output_bytes`, `disk_mb`), if one did."""
 
 
 @dataclass(slots=True)
@@ -113,4 +113,5 @@ class Parallel:
 Report = Delivery | ToolResult
 Leaf = AgentCall | ToolCall | CodeRun | Report
 """Requests that leave the scheduler and reach the driver."""
+LEAVES = (AgentCall, ToolCall, CodeRun, Delivery, ToolResult)
 Request = Leaf | NodeCall | Parallel

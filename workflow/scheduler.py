@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from workflow.requests import Delivery, Leaf, NodeCall, Parallel, Request, Steps, ToolResult
+from workflow.requests import LEAVES, Delivery, Leaf, NodeCall, Parallel, Request, Steps, ToolResult
 
 MAX_DEPTH = 5_000
 """Nodes inside one another; a node that contains itself stops here."""
@@ -136,7 +136,7 @@ class Scheduler:
                     if self._fork(branch, frame.path, request):
                         return
                     value = []
-                elif isinstance(request, Leaf):
+                elif isinstance(request, LEAVES):
                     key = self._issue(frame.path, request)
                     if key:
                         self._waiting[key] = branch

@@ -122,16 +122,21 @@ def strip_echo(reply: str, instructions: Sequence[str]) -> str:
     """
     if not _MARKED.search(reply):
         return reply
-    told = [text for text in instructions if _MARKED.search(text)]
+    told = [lines for lines in map(_marked_lines, instructions) if lines]
     if not told:
         return reply
-    lines = {line.strip() for text in told for line in text.splitlines() if _MARKED.search(line)}
     written = reply.splitlines()
-    kept = [line for line in written if line.strip() not in lines or _is_bare(line)]
+    kept = [line for line in written if not any(line.strip() in lines for lines in told) or _is_bare(line)]
     reply = "\n".join(kept) if len(kept) < len(written) else reply
     for tag in ("delivery", "solution") if "<" in reply else ():
-        reply = _without_blocks(reply, tag, {block.strip() for text in told for block in blocks(tag, text)})
+        reply = _without_blocks(reply, tag, {block.strip() for text in instructions for block in blocks(tag, text)})
     return reply
+
+
+@functools.lru_cache(1024)
+def _marked_lines(text: str) -> frozenset[str]:
+    """Lines of an instruction that carry a mark. The same few instructions are asked for again and again."""
+    return frozenset(line.strip() for line in text.splitlines() if _MARKED.search(line))
 
 
 def _without_blocks(text: str, tag: str, contents: set[str]) -> str:

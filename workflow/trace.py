@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from workflow.completion import ChatMessage, Completion, Sampling, Usage
 from workflow.failures import Failure, LimitKind
+from workflow.limits import Limits
 
 
-class _Event(BaseModel):
-    model_config = ConfigDict(extra="forbid", defer_build=True, ser_json_inf_nan="strings")
+@dataclass(slots=True, kw_only=True)
+class _Event:
+    # Checked when it is read back; a session writes thousands a second, so writing one checks nothing.
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     t: float = 0.0
 
 
+@dataclass(slots=True, kw_only=True)
 class RunStarted(_Event):
     type: Literal["run_started"] = "run_started"
     run_id: str
@@ -31,11 +36,12 @@ class RunStarted(_Event):
     """Source text of the program; empty for a workflow that runs in the host's own process."""
     engine: str
     seed: int = 0
-    limits: dict[str, Any] = {}
+    limits: Limits = field(default_factory=Limits)
     jail: str = ""
     """Backend and mode that ran the program, such as `process/j`; empty in the host's own process."""
 
 
+@dataclass(slots=True, kw_only=True)
 class AgentTurn(_Event):
     """One agent call, written when it ends. `completion` is None when it did not come (`error` says why)."""
 
@@ -46,21 +52,26 @@ class AgentTurn(_Event):
     agent: str
     turn: int = 0
     messages: list[ChatMessage]
-    tools: list[dict[str, Any]] = []
-    sampling: Sampling = Sampling()
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    sampling: Sampling = field(default_factory=Sampling)
     completion: Completion | None = None
+    continues: str | None = None
+    """Key of the turn whose prompt and completion ids this turn's prompt begins with, token for token. None begins a
+    new training sample (decision 6): a first turn, an engine without token ids, or a template that cannot extend."""
     error: str | None = None
     duration_s: float = 0.0
 
 
+@dataclass(slots=True, kw_only=True)
 class ToolCalled(_Event):
     type: Literal["tool_call"] = "tool_call"
     path: str
     agent: str
     name: str
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(slots=True, kw_only=True)
 class ToolReturned(_Event):
     """What the program says a tool returned (for a program's own tools, only the program knows)."""
 
@@ -72,6 +83,7 @@ class ToolReturned(_Event):
     is_error: bool = False
 
 
+@dataclass(slots=True, kw_only=True)
 class CodeRan(_Event):
     type: Literal["code_run"] = "code_run"
     path: str = ""
@@ -84,6 +96,7 @@ class CodeRan(_Event):
     duration_s: float = 0.0
 
 
+@dataclass(slots=True, kw_only=True)
 class Delivered(_Event):
     type: Literal["delivery"] = "delivery"
     path: str
@@ -92,11 +105,13 @@ class Delivered(_Event):
     source: Literal["delivery", "final_answer", "solution", "excerpt"]
 
 
+@dataclass(slots=True, kw_only=True)
 class Printed(_Event):
     type: Literal["print"] = "print"
     text: str
 
 
+@dataclass(slots=True, kw_only=True)
 class LimitHit(_Event):
     type: Literal["limit"] = "limit"
     limit_kind: LimitKind
@@ -104,6 +119,7 @@ class LimitHit(_Event):
     used: float
 
 
+@dataclass(slots=True, kw_only=True)
 class Answered(_Event):
     """The final answer. `from_agent` names the agent in whose reply it was found, None if in none."""
 
@@ -112,12 +128,13 @@ class Answered(_Event):
     from_agent: str | None = None
 
 
+@dataclass(slots=True, kw_only=True)
 class RunEnded(_Event):
     """Always the last event, whatever happened."""
 
     type: Literal["run_ended"] = "run_ended"
     failure: Failure | None = None
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 Event = Annotated[
@@ -131,10 +148,14 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 def event_to_json(event: Event) -> str:
     """One line of JSON, without the newline. Halves of surrogate pairs, which are no text, become `?`."""
     try:
-        return event.model_dump_json(exclude_none=True)
+        return to_json(event, exclude_none=True, inf_nan_mode="strings").decode()
     except PydanticSerializationError:
-        text = json.dumps(event.model_dump(exclude_none=True), ensure_ascii=False, default=str)
-        return text.encode(errors="replace").decode()
+        return json.dumps(event_to_dict(event), ensure_ascii=False).encode(errors="replace").decode()
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """The event as plain JSON values, without what is None."""
+    return to_jsonable_python(event, exclude_none=True, inf_nan_mode="strings", fallback=str)
 
 
 class Trace(BaseModel):

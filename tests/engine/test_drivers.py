@@ -35,7 +35,7 @@ from workflow.failures import EngineFailed, LimitExceeded, MetaAgentError, NoEng
 from workflow.limits import Limits
 from workflow.requests import Delivery, NodeCall, Parallel, Steps, ToolResult
 from workflow.scheduler import Issued, Scheduler
-from workflow.trace import AgentTurn, Event, RunEnded
+from workflow.trace import AgentTurn, Event, RunEnded, event_to_dict
 
 ROOT = Path(__file__).parents[2]
 
@@ -162,7 +162,7 @@ CALL = '<tool_call>{"name": "double", "arguments": {"x": 21}}</tool_call>'
 
 def skeleton(run: Run) -> list[tuple[Any, ...]]:
     return sorted(
-        tuple(sorted((k, repr(v)) for k, v in event if k not in ("t", "duration_s", "run_id")))
+        tuple(sorted((k, repr(v)) for k, v in event_to_dict(event).items() if k not in ("t", "duration_s", "run_id")))
         for event in run.trace.events
     )
 

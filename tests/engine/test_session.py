@@ -6,7 +6,7 @@ import pytest
 from fake_engines import CannedEngine, HangingEngine
 
 from engine.session import Session, call_seed
-from workflow.completion import Completion, Sampling, Usage
+from workflow.completion import ChatMessage, Completion, CompletionRequest, PreviousTurn, Sampling, Usage
 from workflow.failures import EngineFailed, LimitExceeded, ProgramFailed
 from workflow.limits import Limits
 from workflow.requests import AgentCall, AgentReply, CodeReply, CodeRun, Delivery, ToolCall, ToolReply, ToolResult
@@ -43,7 +43,7 @@ def test_an_agent_call_goes_to_the_engine_and_into_the_trace() -> None:
     started, turn = session.events
     assert isinstance(started, RunStarted)
     assert (started.question, started.program, started.seed, started.engine) == ("Q?", "p", 3, "canned")
-    assert (started.limits["agent_calls"], started.jail) == (64, "process/j")
+    assert (started.limits.agent_calls, started.jail) == (64, "process/j")
     assert isinstance(turn, AgentTurn)
     assert (turn.key, turn.path, turn.agent, turn.messages, turn.tools) == (
         "w/A#0",
@@ -304,3 +304,67 @@ def test_prompts_and_printed_text_are_no_provenance() -> None:
     session.printed(r"\boxed{42}")
     session.report("A", Delivery("A", r"\boxed{42}", "delivery"))
     assert session.finish(r"\boxed{42}").answer_from is None
+
+
+class Tokens(CannedEngine):
+    """An engine that owns its tokens: extends the previous turn exactly, unless told to forget it."""
+
+    def __init__(self, *, forgets: bool = False) -> None:
+        super().__init__()
+        self.forgets = forgets
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        self.requests.append(request)
+        previous = request.previous
+        kept = [] if previous is None or self.forgets else [*previous.prompt_token_ids, *previous.token_ids]
+        said = f"turn {len(self.requests)}"
+        return Completion(text=said, prompt_token_ids=[*kept, 7, 8], token_ids=[len(self.requests), 9])
+
+
+def second_turn(engine: Tokens, *, reply: str = "turn 1", path: str = "w/A", agent: str = "A") -> AgentTurn:
+    session = Session(engine)
+    serve(session, "w/A#0", AgentCall("A", [{"role": "user", "content": "hello"}]))
+    messages: list[ChatMessage] = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": reply},
+        {"role": "tool", "content": "42"},
+    ]
+    serve(session, f"{path}#1", AgentCall(agent, messages, turn=1))
+    last = session.events[-1]
+    assert isinstance(last, AgentTurn)
+    return last
+
+
+def test_a_later_turn_gets_the_ids_of_the_one_before_and_says_that_it_continues_them() -> None:
+    engine = Tokens()
+    turn = second_turn(engine)
+    assert engine.requests[1].previous == PreviousTurn(messages=1, prompt_token_ids=[7, 8], token_ids=[1, 9])
+    assert turn.completion is not None
+    assert turn.completion.prompt_token_ids == [7, 8, 1, 9, 7, 8]
+    assert turn.continues == "w/A#0"
+
+
+def test_a_prompt_that_is_no_exact_extension_starts_a_new_sample() -> None:
+    assert second_turn(Tokens(forgets=True)).continues is None
+
+
+@pytest.mark.parametrize("other", [{"reply": "never said"}, {"path": "w/B"}, {"agent": "B"}])
+def test_a_turn_that_only_claims_to_be_a_later_one_continues_nothing(other: dict[str, str]) -> None:
+    engine = Tokens()
+    turn = second_turn(engine, **other)
+    assert engine.requests[1].previous is None
+    assert turn.continues is None
+
+
+def test_the_trace_keeps_what_was_asked_though_the_node_changes_its_list() -> None:
+    messages: list[ChatMessage] = [{"role": "user", "content": "hello"}]
+    tools = [{"type": "function", "function": {"name": "t"}}]
+    session = Session(CannedEngine())
+    serve(session, "w/A#0", AgentCall("A", messages, tools))
+    messages[0]["content"] = "changed"
+    messages.append({"role": "user", "content": "more"})
+    tools.clear()
+    turn = session.events[-1]
+    assert isinstance(turn, AgentTurn)
+    assert turn.messages == [{"role": "user", "content": "hello"}]
+    assert len(turn.tools) == 1

@@ -2,8 +2,10 @@ import math
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
+from growth import check_linear
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -351,24 +353,14 @@ HOSTILE = {
 }
 
 
-def _seconds(reader: Callable[[str], object], text: str) -> float:
-    start = time.perf_counter()
-    reader(text)
-    return time.perf_counter() - start
-
-
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_readers_take_linear_time(kind: str) -> None:
-    size = 2_500
+    def reading(reader: Callable[[str], object], count: int) -> Callable[[], object]:
+        text = HOSTILE[kind](count)
+        return lambda: reader(text)
+
     for name, reader in READERS.items():
-        small, large = HOSTILE[kind](size), HOSTILE[kind](4 * size)
-        # Quadratic work grows 16 times; a busy machine may take long once, but not three times in a row.
-        for _ in range(3):
-            before, after = _seconds(reader, small), _seconds(reader, large)
-            if after < max(10 * before, 0.05):
-                break
-        else:
-            pytest.fail(f"{name}: {before:.3f} s for {size} repetitions, {after:.3f} s for four times as many")
+        check_linear(name, partial(reading, reader), 2_500)
 
 
 @pytest.mark.timeout(30)

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from workflow import trace
 from workflow.completion import Completion, Sampling, Usage
 from workflow.failures import Failure, LimitExceeded
+from workflow.limits import Limits
 from workflow.trace import (
     AgentTurn,
     Answered,
@@ -52,10 +53,11 @@ completions = st.builds(
     usage=usages,
     weights_version=st.none() | st.integers(0, 9),
 )
+limits = st.builds(Limits, wall_s=st.floats(1e-3, 1e6), tokens=st.integers(0, 9))
 failures = st.builds(Failure, kind=st.just("program_failed"), message=text, fields=fields)
 sources = st.sampled_from(["delivery", "final_answer", "solution", "excerpt"])
 EVENTS: dict[type, Any] = {
-    RunStarted: st.builds(RunStarted, t=number, run_id=text, question=text, program=text, engine=text, limits=fields),
+    RunStarted: st.builds(RunStarted, t=number, run_id=text, question=text, program=text, engine=text, limits=limits),
     AgentTurn: st.builds(
         AgentTurn,
         t=number,
@@ -141,7 +143,7 @@ def test_blank_lines_are_skipped_but_counted() -> None:
 
 
 def test_unknown_fields_are_an_error() -> None:
-    with pytest.raises(ValueError, match="trace line 1: Extra inputs"):
+    with pytest.raises(ValueError, match=r"trace line 1: Unexpected keyword.*colour"):
         Trace.from_lines(['{"type": "print", "text": "x", "colour": "red"}\n'])
 
 
