@@ -14,9 +14,10 @@ import asyncio
 import os
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.openai_reply import Fault, read_reply, status_fault
+from engine.openai_reply import Fault, context_overflow, read_reply, status_fault
 from engine.prompt import plain_messages
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
@@ -144,7 +145,7 @@ class OpenAIEngine:
         return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
 
     async def _attempt(self, client: AsyncOpenAI, request: CompletionRequest) -> str:
-        """Body of one reply with a good status. Raises `Fault` for everything else."""
+        """Body of one reply with a good status. Past the context raises `LimitExceeded`, everything else `Fault`."""
         import openai
 
         server = self.base_url or "api.openai.com"
@@ -167,6 +168,9 @@ class OpenAIEngine:
                 "see whether the server runs and the URL is right",
             ) from error
         except openai.APIStatusError as error:
+            overflow = context_overflow(error.status_code, error.code, error.response.text)
+            if overflow is not None:
+                raise overflow from error
             raise status_fault(error.status_code, error.code, error.response.text, error.response.headers) from error
         except (openai.OpenAIError, TypeError, ValueError) as error:
             reason = f"the request cannot be sent: {type(error).__name__}: {error}"
@@ -209,5 +213,5 @@ class OpenAIEngine:
         if self.prices is not None:
             per_prompt, per_completion = self.prices
             cost = (usage.prompt_tokens * per_prompt + usage.completion_tokens * per_completion) / 1e6
-            usage = usage.model_copy(update={"cost_usd": cost})
-        return completion.model_copy(update={"usage": usage, "model": completion.model or self.model})
+            usage = replace(usage, cost_usd=cost)
+        return replace(completion, usage=usage, model=completion.model or self.model)

@@ -5,6 +5,7 @@ Pure functions over status, headers and body; sending and retrying is `engine.op
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from engine.prompt import text_with_calls
 from workflow.completion import Completion, CompletionRequest, FinishReason, Usage
+from workflow.failures import LimitExceeded
 
 LONGEST_RETRY_AFTER_S = 120.0
 """A server that asks for a longer pause fails the call at once, with that pause in the message."""
@@ -36,6 +38,10 @@ _FIXES = {
     422: "the endpoint refuses a parameter; check sampling and extra_body",
     429: "lower `concurrency`, raise `max_attempts`, or get a higher rate limit",
 }
+
+
+_CONTEXT = re.compile(r"maximum context length (?:is |of |\()(\d{1,9})\b")
+_NUMBER = re.compile(r"\b\d{1,9}(?= (?:\w+ )?tokens)")
 
 
 class Fault(Exception):
@@ -147,6 +153,16 @@ def status_fault(status: int, code: str | None, body: str, headers: Mapping[str,
         retry = False
     fix = _FIXES.get(status, "see the server's log" if status >= 500 else "see the message")
     return Fault(reason, fix, status=status, retry=retry, retry_after_s=pause)
+
+
+def context_overflow(status: int, code: str | None, body: str) -> LimitExceeded | None:
+    """The limit that an error stands for when prompt and `max_tokens` do not fit the model's context; else None."""
+    told = _CONTEXT.search(body)
+    if status not in (400, 413, 422) or (told is None and code != "context_length_exceeded"):
+        return None
+    limit = int(told[1]) if told else 0
+    asked = [int(number) for number in _NUMBER.findall(body[told.end() :] if told else body)]
+    return LimitExceeded("context_tokens", limit, max([limit + 1, *asked]))
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -1,4 +1,4 @@
-"""Engines by name, as people write them on a command line: `openai:MODEL@URL`, `transformers:PATH`, `replay:FILE`.
+"""Engines by name, as people write them on a command line: `openai:MODEL@URL`, `transformers:PATH` and so on.
 
 Only the form is checked here; what an engine itself refuses, it refuses when it is made.
 """
@@ -11,11 +11,13 @@ from engine.openai import OpenAIEngine
 from engine.protocol import Engine
 from engine.replay import ReplayEngine
 from engine.transformers import TransformersEngine
+from engine.vllm import VLLMEngine
 from workflow.checks import nearest
 
 FORMS = {
     "openai": "openai:MODEL or openai:MODEL@BASE_URL (such as openai:qwen3-8b@http://localhost:8000/v1)",
     "transformers": "transformers:FOLDER_OR_HUB_ID",
+    "vllm": "vllm:FOLDER_OR_HUB_ID",
     "replay": "replay:FILE",
 }
 
@@ -35,6 +37,8 @@ def parse_engine(spec: str) -> Engine:
         raise ValueError(f"unknown engine {spec!r}. Fix: write {forms}")
     if kind == "transformers":
         return TransformersEngine(rest)
+    if kind == "vllm":
+        return VLLMEngine(rest)
     if kind == "replay":
         return ReplayEngine(rest)
     parts = _OPENAI.fullmatch(rest)

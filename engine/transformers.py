@@ -13,15 +13,16 @@ import importlib
 import importlib.util
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine.prompt import plain_messages
-from workflow.completion import ChatMessage, Completion, CompletionRequest, Usage
-from workflow.failures import EngineFailed
+from engine.chat import ChatFormat
+from engine.protocol import Probe
+from workflow.completion import Completion, CompletionRequest, Usage
+from workflow.failures import EngineFailed, LimitExceeded, MetaAgentError
 
 if TYPE_CHECKING:
     from engine.generation import Row
@@ -39,12 +40,9 @@ class _Job:
 @dataclass(slots=True)
 class _Loaded:
     model: Any
-    tokenizer: Any
-    ends: frozenset[int]
+    chat: ChatFormat
     context: int | None
     """Prompt and completion tokens that fit, None if unlimited."""
-    speaks_tools: bool
-    """Whether the chat template itself deals with tools (`_speaks_tools`)."""
 
 
 class TransformersEngine:
@@ -53,8 +51,8 @@ class TransformersEngine:
     `dtype` is a torch dtype's name; "auto" takes the checkpoint's. A request's tokens depend on its prompt,
     sampling and seed, not on what runs beside it; with `seed=None` they differ from call to call. Log-probabilities
     are those of the distribution actually sampled from (see `engine.generation.draw`). Token ids include the end
-    token; the text stops before the first stop string. Prompts that leave no room for a token fail; completions
-    are cut where the model's context ends.
+    token; the text stops before the first stop string. A prompt that leaves no room for a token raises
+    `LimitExceeded` (`context_tokens`); completions are cut where the model's context ends.
 
     `timeout_s` bounds a call, waiting and loading included. Raises `EngineFailed` where the extra is missing.
     """
@@ -65,12 +63,14 @@ class TransformersEngine:
         device: Literal["auto", "cpu", "cuda"] = "auto",
         dtype: str = "auto",
         *,
-        max_batch: int = 32,
+        thinking: bool = False,
+        max_batch: int = 64,
         timeout_s: float = 1800.0,
     ) -> None:
         self.name = f"transformers:{path_or_id}"
         self.device = device
         self.dtype = dtype
+        self.thinking = thinking
         self.max_batch = max_batch
         self.timeout_s = timeout_s
         if max_batch < 1 or timeout_s <= 0:
@@ -88,6 +88,8 @@ class TransformersEngine:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="transformers-engine")
         self._loaded: _Loaded | None = None
         self._closed = False
+        self._broken = ""
+        self.weights_version = 0
 
     async def complete(self, request: CompletionRequest) -> Completion:
         if self._closed:
@@ -103,6 +105,37 @@ class TransformersEngine:
                 self.name,
                 f"no completion within timeout_s={self.timeout_s:g}. Fix: raise it, or ask for fewer tokens at once",
             ) from error
+
+    async def update_weights(self, version: int, tensors: Mapping[str, Any], probe: Probe | None = None) -> str:
+        """Replace all weights between two waves (see `engine.protocol.LiveEngine`). Whatever waits goes on with the
+        new ones. `tensors` are named as in the model's state dict."""
+        if self._closed:
+            raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", 0)
+        future = self._worker.submit(self._update, version, tensors, probe)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await asyncio.wrap_future(future)
+        except TimeoutError as error:
+            raise EngineFailed(
+                self.name, f"no new weights within timeout_s={self.timeout_s:g}. Fix: raise it"
+            ) from error
+
+    def _update(self, version: int, tensors: Mapping[str, Any], probe: Probe | None) -> str:
+        if self._loaded is None:
+            self._loaded = self._load()
+        weights = importlib.import_module("engine.weights")
+        try:
+            digest = weights.load(self._loaded.model, tensors)
+            problem = probe.difference(weights.probed(self._loaded.model, probe.token_ids)) if probe else ""
+            if problem:
+                raise RuntimeError(problem)
+        except ValueError:
+            raise
+        except Exception as error:
+            self._broken = f"weights {version} did not go in: {error}. Fix: update the weights again, or load anew"
+            raise EngineFailed(self.name, self._broken) from error
+        self.weights_version, self._broken = version, ""
+        return digest
 
     async def close(self) -> None:
         """Drop what waits and what runs, release the model. Waits for the one step, or the loading, under way."""
@@ -131,10 +164,12 @@ class TransformersEngine:
         try:
             if self._loaded is None:
                 self._loaded = self._load()
+            if self._broken:
+                raise EngineFailed(self.name, self._broken)
             rows = [(job, row) for job in jobs if (row := self._row(self._loaded, job))]
             if rows:
                 generation = importlib.import_module("engine.generation")
-                generation.generate(self._loaded.model, [row for _, row in rows], self._loaded.ends)
+                generation.generate(self._loaded.model, [row for _, row in rows], self._loaded.chat.ends)
             for job, row in rows:
                 _settle(job.future, self._completion(self._loaded, row))
         except EngineFailed as error:
@@ -146,7 +181,7 @@ class TransformersEngine:
         finally:
             self._running = []
 
-    def _fail(self, jobs: Iterable[_Job], error: EngineFailed) -> None:
+    def _fail(self, jobs: Iterable[_Job], error: MetaAgentError) -> None:
         for job in jobs:
             _settle(job.future, error)
 
@@ -170,10 +205,8 @@ class TransformersEngine:
         flat = [token for end in ends for token in (end if isinstance(end, list) else [end])]
         return _Loaded(
             model=model,
-            tokenizer=tokenizer,
-            ends=frozenset(token for token in flat if token is not None),
+            chat=ChatFormat(tokenizer, [token for token in flat if token is not None], thinking=self.thinking),
             context=getattr(model.config.get_text_config(), "max_position_embeddings", None),
-            speaks_tools=_speaks_tools(tokenizer),
         )
 
     def _row(self, loaded: _Loaded, job: _Job) -> Row | None:
@@ -181,6 +214,9 @@ class TransformersEngine:
         request = job.request
         try:
             prompt = _encode(loaded, request)
+        except LimitExceeded as error:
+            self._fail([job], error)
+            return None
         except Exception as error:  # templates raise what they like; the other jobs go on
             reason = f"agent {request.agent!r}: cannot make a prompt: {type(error).__name__}: {error}"
             self._fail([job], EngineFailed(self.name, reason))
@@ -193,26 +229,26 @@ class TransformersEngine:
             prompt=prompt,
             sampling=request.sampling,
             max_tokens=room,
-            is_stopped=_stop_check(loaded.tokenizer, request.sampling.stop),
+            is_stopped=_stop_check(loaded.chat, request.sampling.stop),
             is_abandoned=job.future.done,
         )
 
     def _completion(self, loaded: _Loaded, row: Row) -> Completion:
-        ended = row.tokens[-1] in loaded.ends
-        text = _decode(loaded.tokenizer, row.tokens[:-1] if ended else row.tokens)
-        places = [place for stop in row.sampling.stop if (place := text.find(stop)) >= 0]
+        reply = loaded.chat.read(row.prompt, row.tokens, row.sampling.stop)
         return Completion(
-            text=text[: min(places)] if places else text,
+            text=reply.text,
+            reasoning=reply.reasoning,
             finish_reason=row.finish or "abort",
             token_ids=row.tokens,
             logprobs=row.logprobs if row.sampling.logprobs else None,
             prompt_token_ids=row.prompt,
             usage=Usage(prompt_tokens=len(row.prompt), completion_tokens=len(row.tokens)),
             model=self._path,
+            weights_version=self.weights_version,
         )
 
 
-def _settle(future: Future[Completion], outcome: Completion | EngineFailed) -> None:
+def _settle(future: Future[Completion], outcome: Completion | MetaAgentError) -> None:
     """Hand over the outcome, unless the caller went away."""
     with contextlib.suppress(InvalidStateError):
         if isinstance(outcome, Completion):
@@ -223,7 +259,6 @@ def _settle(future: Future[Completion], outcome: Completion | EngineFailed) -> N
 
 def _encode(loaded: _Loaded, request: CompletionRequest) -> list[int]:
     """Prompt token ids. Raises ValueError for prompts that the model cannot take."""
-    tokenizer = loaded.tokenizer
     if request.token_ids is not None:
         prompt = request.token_ids
         size = loaded.model.get_input_embeddings().num_embeddings
@@ -231,59 +266,25 @@ def _encode(loaded: _Loaded, request: CompletionRequest) -> list[int]:
         if strange:
             raise ValueError(f"token id {strange[0]} is not in the model's vocabulary of {size}")
     else:
-        if not tokenizer.chat_template:
-            raise ValueError("the tokenizer has no chat template. Fix: use a chat model, or ask with token ids")
-        messages, tools = request.messages or [], request.tools
-        if not loaded.speaks_tools:
-            messages, tools = plain_messages(messages, tools), []
-        text = tokenizer.apply_chat_template(
-            messages, tools=tools or None, add_generation_prompt=True, tokenize=False, enable_thinking=False
-        )
-        prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
+        prompt = loaded.chat.prompt(request.messages or [], request.tools, request.previous)
     if not prompt:
         raise ValueError("the prompt is empty")
     if loaded.context is not None and len(prompt) >= loaded.context:
-        raise ValueError(
-            f"the prompt has {len(prompt)} tokens and the model's context {loaded.context}. Fix: ask with less text"
-        )
+        raise LimitExceeded("context_tokens", loaded.context, len(prompt))
     return prompt
 
 
-def _speaks_tools(tokenizer: Any) -> bool:
-    """Whether the chat template itself shows schemas and tool turns, and asks for calls in our form.
-
-    Many templates drop both in silence, and some ask for calls in a form of their own.
-    """
-    if not tokenizer.chat_template:
-        return False
-    tool = {"name": "probe-name", "description": "", "parameters": {"type": "object", "properties": {}}}
-    turns = [
-        ChatMessage(role="user", content="question"),
-        ChatMessage(role="assistant", content="call"),
-        ChatMessage(role="tool", content="probe-result"),
-    ]
-    try:
-        text = tokenizer.apply_chat_template(turns, tools=[{"type": "function", "function": tool}], tokenize=False)
-    except Exception:  # a template that raises, whatever it raises, does not speak tools
-        return False
-    return all(part in text for part in ("probe-name", "probe-result", "<tool_call>", '"arguments"'))
-
-
-def _decode(tokenizer: Any, tokens: list[int]) -> str:
-    return tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-
-
-def _stop_check(tokenizer: Any, stops: tuple[str, ...]) -> Callable[[list[int]], bool]:
+def _stop_check(chat: ChatFormat, stops: tuple[str, ...]) -> Callable[[list[int]], bool]:
     """Whether tokens, looked at after each new one, contain a stop string."""
     # A token is at least a byte, so a stop string that has just been completed lies within this many tokens
     # (a few more, for a character cut in two at the window's edge).
     window = max((len(stop.encode()) for stop in stops), default=0) + 4
 
     def is_stopped(tokens: list[int]) -> bool:
-        tail = _decode(tokenizer, tokens[-window:]) if stops else ""
+        tail = chat.decode(tokens[-window:]) if stops else ""
         if not any(stop in tail for stop in stops):
             return False
-        text = _decode(tokenizer, tokens)
+        text = chat.decode(tokens)
         return any(stop in text for stop in stops)
 
     return is_stopped

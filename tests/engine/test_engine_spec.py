@@ -41,11 +41,13 @@ def test_replay(tmp_path: Path) -> None:
     assert engine.unused()[0].reply == "r"
 
 
-def test_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     monkeypatch.setattr(spec, "TransformersEngine", made.append)
     parse_engine("transformers:org/name")
-    assert made == ["org/name"]
+    monkeypatch.setattr(spec, "VLLMEngine", made.append)
+    parse_engine("vllm:org/other")
+    assert made == ["org/name", "org/other"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from engine import openai as engine_openai
 from engine.openai import OpenAIEngine
 from engine.protocol import Engine
 from workflow.completion import Completion, CompletionRequest, Sampling
-from workflow.failures import EngineFailed
+from workflow.failures import EngineFailed, LimitExceeded
 
 Answer = Callable[["Handler"], None]
 MOST_REQUESTS = 50
@@ -476,3 +476,28 @@ def test_openai_itself_gets_its_own_name_for_the_limit(server: Server) -> None:
 def test_importing_the_engine_does_not_import_the_library() -> None:
     code = "import engine.openai, sys; assert 'openai' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "limit", "used"),
+    [
+        (
+            400,
+            "This model's maximum context length is 8192 tokens. However, you requested 4096 output tokens and your "
+            "prompt contains at least 9000 input tokens",
+            8192,
+            9000,
+        ),
+        (400, "maximum context length is 100 tokens", 100, 101),
+        (400, {"code": "context_length_exceeded", "message": "too long"}, 0, 1),
+    ],
+)
+def test_a_prompt_beyond_the_context_is_a_limit_and_no_failure_of_the_engine(
+    server: Server, status: int, error: object, limit: int, used: int
+) -> None:
+    server.script = [answer(status, {"error": error if isinstance(error, dict) else {"message": error}})]
+    engine = OpenAIEngine("m", server.url)
+    with pytest.raises(LimitExceeded) as caught:
+        asyncio.run(engine.complete(CompletionRequest(messages=[{"role": "user", "content": "x"}])))
+    assert (caught.value.limit_kind, caught.value.limit, caught.value.used) == ("context_tokens", limit, used)
+    assert len(server.asked) == 1, "asking again would not help"

@@ -12,67 +12,22 @@ from typing import Any
 
 import pytest
 
-from engine.protocol import Engine
+from benchmarks.tiny_models import CHATML, make_model
+from engine.protocol import Engine, LiveEngine
 from engine.transformers import TransformersEngine
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling
-from workflow.failures import EngineFailed
+from workflow.failures import EngineFailed, LimitExceeded
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-TEMPLATE = """\
-{%- if tools %}<|im_start|>system
-{% for tool in tools %}{{ tool | tojson }}
-{% endfor %}Answer with <tool_call>
-{"name": ..., "arguments": ...}
-</tool_call><|im_end|>
-{% endif %}
-{%- for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endfor %}
-{%- if add_generation_prompt %}<|im_start|>assistant
-{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}"""
 CONTEXT = 1024
-
-
-def build_model(folder: Path, template: str | None = TEMPLATE) -> None:
-    """A two-layer Qwen3 with random weights and a tokenizer of bytes, saved as a checkpoint."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    bpe = models.BPE(vocab={letter: index for index, letter in enumerate(letters)}, merges=[])
-    bytes_level = Tokenizer(bpe)
-    bytes_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bytes_level.decoder = decoders.ByteLevel()
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=bytes_level, eos_token="<|im_end|>", pad_token="<|endoftext|>", bos_token="<|im_start|>"
-    )
-    assert len(tokenizer) == len(letters) + len(special)
-    tokenizer.chat_template = template
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = transformers.Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        max_position_embeddings=CONTEXT,
-        initializer_range=0.4,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
-    )
-    transformers.Qwen3ForCausalLM(config).save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny")
-    build_model(path)
+    make_model(path)
     return path
 
 
@@ -298,7 +253,7 @@ def test_a_template_that_speaks_tools_gets_them(folder: Path, tokenizer: Any) ->
 
 
 def test_a_template_that_drops_tools_gets_them_as_text(tmp_path: Path, tokenizer: Any) -> None:
-    build_model(tmp_path, TEMPLATE[TEMPLATE.index("{% endif %}") + len("{% endif %}") :])
+    make_model(tmp_path, CHATML[CHATML.index("{% endif %}") + len("{% endif %}") :])
     text = tool_prompt(tmp_path, tokenizer)
     assert text.startswith("<|im_start|>system\n# Tools")
     assert '"name": "add"' in text
@@ -318,10 +273,13 @@ def test_a_prompt_that_does_not_fit_fails_alone(folder: Path) -> None:
         return results
 
     *bad, good = asyncio.run(go())
-    assert all(isinstance(error, EngineFailed) for error in bad)
-    assert [words in str(error) for words, error in zip(("context 1024", "100000", "empty"), bad, strict=True)] == [
-        True
-    ] * 3
+    too_long, *unusable = bad
+    assert isinstance(too_long, LimitExceeded)
+    assert (too_long.limit_kind, too_long.limit) == ("context_tokens", CONTEXT)
+    assert too_long.used > CONTEXT
+    assert all(isinstance(error, EngineFailed) for error in unusable)
+    assert "100000" in str(unusable[0])
+    assert "empty" in str(unusable[1])
     assert good == run(folder, [chat("hi", seed=1)])[0][0]
 
 
@@ -442,7 +400,7 @@ def test_an_error_of_the_model_reaches_all_and_the_engine_lives_on(
 
 
 def test_weights_that_give_nan_are_an_error(tmp_path: Path) -> None:
-    build_model(tmp_path)
+    make_model(tmp_path)
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     with torch.no_grad():
         model.model.norm.weight.fill_(math.nan)
@@ -461,6 +419,112 @@ def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
 
 
 def test_a_model_without_chat_template_says_so(tmp_path: Path) -> None:
-    build_model(tmp_path, None)
+    make_model(tmp_path, None)
     with pytest.raises(EngineFailed, match="no chat template"):
         run(tmp_path, [chat("hi")])
+
+
+class Spied:
+    """A model that notes the batch sizes it is asked for."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.config, self.device = model, model.config, model.device
+        self.sizes: list[tuple[int, int]] = []
+
+    def __call__(self, **inputs: Any) -> Any:
+        self.sizes.append(tuple(inputs["input_ids"].shape))
+        return self.model(**inputs)
+
+
+def test_equal_prompts_are_read_once_and_finished_rows_leave_the_batch(model: Any) -> None:
+    from engine.generation import Row, generate
+
+    def row(prompt: list[int], length: int, seed: int) -> Row:
+        return Row(prompt, Sampling(seed=seed), length, lambda tokens: False, lambda: False)
+
+    lengths = [8, 2, 2, 2]
+    rows = [row([5, 6, 7], length, seed) for seed, length in enumerate(lengths)] + [row([9], 8, 9)]
+    spied = Spied(model)
+    generate(spied, rows, frozenset())
+    assert spied.sizes[0] == (2, 3), "two different prompts"
+    assert [size for size, _ in spied.sizes[1:]] == [5] + [2] * 6, "three of five have left after two tokens"
+    alone = [row([5, 6, 7], length, seed) for seed, length in enumerate(lengths)] + [row([9], 8, 9)]
+    for each in alone:
+        generate(model, [each], frozenset())
+    assert [each.tokens for each in rows] == [each.tokens for each in alone]
+
+
+def new_weights(model: Any, seed: int = 1) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    return {name: tensor + 0.3 * torch.randn_like(tensor) for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_new_weights_serve_from_one_wave_to_the_next(tmp_path: Path, tied: bool) -> None:
+    make_model(tmp_path, tied=tied)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    given = new_weights(model)
+    if tied:
+        del given["lm_head.weight"]
+    request = chat("hi", temperature=0, max_tokens=20)
+
+    async def go() -> list[Completion]:
+        engine = TransformersEngine(str(tmp_path), "cpu")
+        assert isinstance(engine, LiveEngine)
+        before = await engine.complete(request)
+        under_way = asyncio.create_task(engine.complete(chat("hi", temperature=0, max_tokens=200)))
+        await asyncio.sleep(0)
+        digest = await engine.update_weights(7, given)
+        assert digest == await engine.update_weights(8, given)
+        after = await engine.complete(request)
+        await engine.close()
+        return [before, await under_way, after]
+
+    before, under_way, after = asyncio.run(go())
+    assert (before.weights_version, under_way.weights_version, after.weights_version) == (0, 0, 8)
+    model.load_state_dict(given, strict=not tied)
+    assert after.prompt_token_ids is not None
+    assert after.token_ids is not None
+    expected = scores(model, after.prompt_token_ids, after.token_ids).argmax(-1).tolist()
+    assert after.token_ids == expected, "the tokens are those of the new weights"
+    assert before.token_ids != after.token_ids
+
+
+def test_an_engine_that_does_not_hold_what_it_was_given_refuses_to_serve(
+    folder: Path, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine import weights
+
+    real = weights.fingerprint
+    lies = iter(["wrong"])
+    monkeypatch.setattr(weights, "fingerprint", lambda tensors: next(lies, None) or real(tensors))
+
+    async def go() -> Completion:
+        engine = TransformersEngine(str(folder), "cpu")
+        with pytest.raises(EngineFailed, match="does not hold"):
+            await engine.update_weights(1, new_weights(model))
+        with pytest.raises(EngineFailed, match="update the weights again"):
+            await engine.complete(chat("hi"))
+        await engine.update_weights(2, new_weights(model))
+        completion = await engine.complete(chat("hi"))
+        await engine.close()
+        return completion
+
+    assert asyncio.run(go()).weights_version == 2
+
+
+def test_a_fingerprint_sees_every_bit_and_every_place() -> None:
+    from engine.weights import fingerprint
+
+    base = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    others = [
+        base.flip(0),
+        base.reshape(3, 2),
+        base.to(torch.bfloat16),
+        base + torch.tensor([[0, 0, 0], [0, 0, 1e-6]]),
+        -base,
+    ]
+    digests = {fingerprint({"w": tensor}) for tensor in [base, *others]} | {fingerprint({"v": base})}
+    assert len(digests) == len(others) + 2
+    assert fingerprint({"w": base.clone()}) == fingerprint({"w": base})
+    assert fingerprint({"w": base, "v": base}) == fingerprint({"v": base, "w": base})

@@ -1,0 +1,141 @@
+"""A model's chat template, applied once and on our side: conversations to token ids, generated ids to replies.
+
+Tokens are truth (docs/architecture.md, decision 6): the prompt of an agent's next turn is the previous prompt and the
+tokens generated after it, unchanged, with only the new turns put behind them. Where a template rewrites what was
+generated, such as one that drops earlier reasoning, the conversation is rendered anew: a new sample begins. This module
+loads no tokenizer, draws no tokens and does not parse tool calls (`workflow.tools` does).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.prompt import plain_messages
+from workflow.completion import ChatMessage, PreviousTurn
+
+_OPEN, _CLOSE = "<think>", "</think>"
+_TAIL = 16
+"""Tokens at the end of a prompt that are looked at for an opened thought."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    text: str
+    """What the agent said, without its reasoning."""
+    reasoning: str | None
+    """Content of its `<think>` block; None where there is none."""
+
+
+class ChatFormat:
+    """The chat form of one model. `tokenizer` is a Hugging Face tokenizer with a chat template.
+
+    `ends` are the ids that end a turn. `thinking` is passed to the template as `enable_thinking`: families that know it
+    (Qwen3 and its kin) leave out or begin a thought accordingly, others ignore it.
+    """
+
+    def __init__(self, tokenizer: Any, ends: Collection[int], *, thinking: bool = False) -> None:
+        self.tokenizer = tokenizer
+        self.ends = frozenset(ends)
+        self.thinking = thinking
+        self._speaks_tools = _speaks_tools(tokenizer)
+
+    def prompt(
+        self, messages: list[ChatMessage], tools: list[dict[str, Any]], previous: PreviousTurn | None = None
+    ) -> list[int]:
+        """Prompt token ids: the exact extension of the previous turn where there is one and the template allows it.
+
+        Raises ValueError where the tokenizer has no chat template, and whatever the template raises.
+        """
+        if not self.tokenizer.chat_template:
+            raise ValueError("the tokenizer has no chat template. Fix: use a chat model, or ask with token ids")
+        if previous is not None:
+            extended = self._extension(messages, tools, previous)
+            if extended is not None:
+                return extended
+        return self._encode(self._render(messages, tools, self.thinking))
+
+    def read(self, prompt: list[int], tokens: list[int], stop: Sequence[str] = ()) -> Reply:
+        """What generated tokens say before the first stop string, given the prompt that they continue (some templates
+        begin the thought there)."""
+        text = self.decode(tokens[:-1] if tokens and tokens[-1] in self.ends else tokens)
+        reply = split_reasoning(text, begun=self.decode(prompt[-_TAIL:]).rstrip().endswith(_OPEN))
+        places = [place for each in stop if (place := reply.text.find(each)) >= 0]
+        return Reply(reply.text[: min(places)], reply.reasoning) if places else reply
+
+    def decode(self, tokens: list[int]) -> str:
+        return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _encode(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _render(self, messages: list[ChatMessage], tools: list[dict[str, Any]], thinking: bool) -> str:
+        if not self._speaks_tools:
+            messages, tools = plain_messages(messages, tools), []
+        return self.tokenizer.apply_chat_template(
+            messages, tools=tools or None, add_generation_prompt=True, tokenize=False, enable_thinking=thinking
+        )
+
+    def _extension(
+        self, messages: list[ChatMessage], tools: list[dict[str, Any]], previous: PreviousTurn
+    ) -> list[int] | None:
+        """The previous turn's ids and the new turns behind them; None if the template would write something else."""
+        before, after = messages[: previous.messages], messages[previous.messages + 1 :]
+        ended = previous.token_ids[-1:] and previous.token_ids[-1] in self.ends
+        generated = self.decode(previous.token_ids[:-1] if ended else previous.token_ids)
+
+        def whole(reply: str) -> str:
+            return self._render([*before, ChatMessage(role="assistant", content=reply), *after], tools, self.thinking)
+
+        mark = f"reply-{secrets.token_hex(8)}"
+        parts = whole(mark).split(mark)
+        if len(parts) != 2:
+            return None
+        suffix = parts[1]
+        # Without thinking some templates put an empty thought into the prompt, and leave it out of past turns.
+        prefixes = {self._render(before, tools, thinking) for thinking in (self.thinking, True)}
+        replies = {generated, generated.strip()}
+        if whole(generated) not in {prefix + reply + suffix for prefix in prefixes for reply in replies}:
+            return None
+        if ended:
+            end = self.tokenizer.decode(previous.token_ids[-1:], skip_special_tokens=False)
+            if not suffix.startswith(end):
+                return None
+            suffix = suffix[len(end) :]
+        return [*previous.prompt_token_ids, *previous.token_ids, *self._encode(suffix)]
+
+
+def split_reasoning(text: str, *, begun: bool = False) -> Reply:
+    """Take a leading `<think>` block off a reply; `begun` says that the prompt has opened it already.
+
+    A thought that is never closed leaves no reply: the model was cut off before it said anything.
+    """
+    body = text.lstrip()
+    if body.startswith(_OPEN):
+        body = body[len(_OPEN) :]
+    elif not begun:
+        return Reply(text, None)
+    reasoning, closed, reply = body.partition(_CLOSE)
+    return Reply(reply.lstrip() if closed else "", reasoning.strip())
+
+
+def _speaks_tools(tokenizer: Any) -> bool:
+    """Whether the chat template itself shows schemas and tool turns, and asks for calls in our form.
+
+    Many templates drop both in silence, and some ask for calls in a form of their own.
+    """
+    if not tokenizer.chat_template:
+        return False
+    tool = {"name": "probe-name", "description": "", "parameters": {"type": "object", "properties": {}}}
+    turns = [
+        ChatMessage(role="user", content="question"),
+        ChatMessage(role="assistant", content="call"),
+        ChatMessage(role="tool", content="probe-result"),
+    ]
+    try:
+        text = tokenizer.apply_chat_template(turns, tools=[{"type": "function", "function": tool}], tokenize=False)
+    except Exception:  # a template that raises, whatever it raises, does not speak tools
+        return False
+    return all(part in text for part in ("probe-name", "probe-result", "<tool_call>", '"arguments"'))

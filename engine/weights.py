@@ -1,0 +1,105 @@
+"""New weights for a model that serves: checked before they go in, and proven to be in afterwards.
+
+Used by engines on the thread or in the process that holds the model. It moves nothing between processes and does not
+decide when to update; an engine pauses before and resumes after.
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from workflow.checks import nearest
+
+_CHUNK = 1 << 22
+"""Elements looked at in one piece: bounds the memory that a fingerprint takes."""
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def fingerprint(tensors: Mapping[str, torch.Tensor]) -> str:
+    """A digest of names, types, shapes and every bit of the values, computed where the tensors lie.
+
+    Two sums over all elements, one of them weighted by position: equal for equal weights, whatever device holds them.
+    It guards against mistakes, not against forgery.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach()
+        bits = tensor.contiguous().flatten().view(_INTEGERS[tensor.element_size()])
+        plain = weighted = 0
+        for start in range(0, len(bits), _CHUNK):
+            chunk = bits[start : start + _CHUNK].to(torch.int64)
+            places = torch.arange(start + 1, start + 1 + len(chunk), device=chunk.device)
+            plain += int(chunk.sum())
+            weighted += int((chunk * (places % 65_521)).sum())
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)} {plain} {weighted}\n".encode())
+    return digest.hexdigest()
+
+
+def check(model: Any, given: Mapping[str, torch.Tensor]) -> None:
+    """Raise ValueError, naming the culprit, unless `given` is a whole new set of values for the model's weights.
+
+    Of weights that are one and the same, such as tied embeddings, the first name is enough. The model may lie on the
+    meta device.
+    """
+    held = model.state_dict()
+    once = {name for name, _ in model.named_parameters()}
+    again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - once
+    for name, tensor in given.items():
+        if name not in held:
+            near = nearest(name, held)
+            raise ValueError(f"the model has no weight {name!r}" + (f"; did you mean {near!r}?" if near else ""))
+        if tensor.shape != held[name].shape:
+            raise ValueError(f"{name!r} has shape {list(tensor.shape)}, the model's is {list(held[name].shape)}")
+    missing = [name for name in held if name not in given and name not in again]
+    if missing:
+        raise ValueError(f"{len(missing)} weights are missing, the first is {missing[0]!r}")
+
+
+def unshared(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies of all but the first of tensors that share memory, which a safetensors file cannot hold."""
+    seen: set[int] = set()
+    alone = {}
+    for name, tensor in tensors.items():
+        alone[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    return alone
+
+
+def probed(model: Any, token_ids: list[int]) -> list[float]:
+    """Natural log-probabilities that a transformers model gives to each token after the first, for a `Probe`."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([token_ids], device=model.device)).logits[0, :-1].float()
+    chosen = torch.tensor(token_ids[1:], device=logits.device)[:, None]
+    return logits.log_softmax(-1).gather(-1, chosen)[:, 0].tolist()
+
+
+def skeleton(config: Any) -> Any:
+    """The transformers model of a configuration without its weights: names and shapes, no memory."""
+    transformers: Any = importlib.import_module("transformers")
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(config)
+
+
+@torch.no_grad()
+def load(model: Any, given: Mapping[str, torch.Tensor]) -> str:
+    """Copy `given` into the model's own memory, in the model's own types; returns the fingerprint of what it holds.
+
+    Raises ValueError before anything is changed when the weights do not fit, RuntimeError when afterwards the model
+    does not hold what was given: it must not serve then.
+    """
+    check(model, given)
+    held = model.state_dict()
+    for name, tensor in given.items():
+        held[name].copy_(tensor)
+    now = fingerprint({name: held[name] for name in given})
+    meant = fingerprint({name: tensor.to(held[name].dtype) for name, tensor in given.items()})
+    if now != meant:
+        raise RuntimeError(f"the model does not hold what was given (fingerprint {now[:12]}, not {meant[:12]})")
+    return now
