@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from metaagent.console import (
     EXIT_CODES,
@@ -32,7 +32,7 @@ from workflow.limits import Limits
 
 LIMITS, SAMPLING = Limits(), Sampling()
 
-Model = TypeVar("Model", bound=BaseModel)
+Checked = TypeVar("Checked", Limits, Sampling)
 
 app = typer.Typer(
     name="metaagent",
@@ -61,6 +61,15 @@ EngineSpec = Annotated[
         metavar="SPEC",
         envvar="METAAGENT_ENGINE",
         help="Where replies come from: openai:MODEL@URL, transformers:PATH or replay:FILE.",
+    ),
+]
+SandboxName = Annotated[
+    str | None,
+    typer.Option(
+        "--sandbox",
+        metavar="NAME",
+        envvar="METAAGENT_SANDBOX",
+        help="Where programs run: process (the default), docker, docker/strict or docker/gvisor.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -93,6 +102,7 @@ def design(
     ] = "full",
     save: Annotated[Path | None, typer.Option("--save", "-o", help="Write the program here.", dir_okay=False)] = None,
     run: Annotated[bool, typer.Option("--run", help="Run the program on the problem; needs an engine.")] = False,
+    sandbox: SandboxName = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> ExitCode:
@@ -110,7 +120,9 @@ def design(
         note("the template bank gives one design; --samples needs an engine")
     if save is not None and not save.parent.is_dir():
         usage_error(f"cannot write {save}: there is no folder {save.parent}")
-    report = asyncio.run(designing.design(text, engine or None, samples=samples, style=style, run=run, seed=seed))
+    report = asyncio.run(
+        designing.design(text, engine or None, samples=samples, style=style, run=run, seed=seed, sandbox_name=sandbox)
+    )
     if save is not None and report.design is not None:
         write_text(save, report.design.program or "")
         report.saved = str(save)
@@ -133,6 +145,7 @@ def run(
         Path | None, typer.Option(help="Write the trace here, line by line while it runs.", dir_okay=False)
     ] = None,
     transcript: Annotated[bool, typer.Option("--transcript", "-t", help="Print the transcript, too.")] = False,
+    sandbox: SandboxName = None,
     seed: Seed = 0,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = SAMPLING.temperature,
     max_tokens: Annotated[int, typer.Option(help="Longest reply, in tokens.")] = SAMPLING.max_tokens,
@@ -166,7 +179,7 @@ def run(
         tool_calls=tool_calls,
     )
     sampling = _validated(Sampling, temperature=temperature, max_tokens=max_tokens)
-    settings = running.RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold)
+    settings = running.RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox)
     source = read_text(program)
     report, record = asyncio.run(running.run_file(source, text, str(program), engine, settings, trace))
     if as_json:
@@ -261,13 +274,27 @@ def templates(
 
 @app.command(epilog=EXIT_CODES)
 @command
-def doctor(as_json: AsJson = False) -> ExitCode:
+def doctor(
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove what killed processes left: containers, temporary folders.")
+    ] = False,
+    as_json: AsJson = False,
+) -> ExitCode:
     """See what works on this machine, and how to mend the rest.
 
     Looks at Python, extras, engines, Docker and GPU, and tries forbidden actions in a real jail.
     """
     from metaagent import doctor as examination
 
+    if clean:
+        from metaagent import containers
+
+        cleaned = containers.clean(examination.COMMAND_SECONDS)
+        if as_json:
+            print_json(cleaned)
+        else:
+            containers.print_cleaned(stdout(), cleaned)
+        return containers.cleaned_exit_code(cleaned)
     diagnosis = asyncio.run(examination.diagnose())
     if as_json:
         print_json(diagnosis)
@@ -321,7 +348,7 @@ def demo(
     return asyncio.run(demonstration.show(stdout(), source))
 
 
-def _validated(model: type[Model], **values: Any) -> Model:
+def _validated(model: type[Checked], **values: Any) -> Checked:
     """The model with these values; one that does not fit is a usage error that names its option."""
     try:
         return model(**values)

@@ -29,7 +29,7 @@ from metaagent.running import (
     run_checked,
 )
 from metaagent.transcript import totals
-from sandbox import ProcessSandbox
+from sandbox.base import JailSandbox
 from workflow.completion import Usage
 from workflow.failures import Finding
 from workflow.graph import GraphNode
@@ -86,14 +86,21 @@ class DesignReport(BaseModel):
 
 
 async def design(
-    problem: str, spec: str | None, *, samples: int, style: Literal["full", "short"], run: bool, seed: int
+    problem: str,
+    spec: str | None,
+    *,
+    samples: int,
+    style: Literal["full", "short"],
+    run: bool,
+    seed: int,
+    sandbox_name: str | None = None,
 ) -> DesignReport:
     """Designs for a problem: the bank's one, or `samples` of the engine that `spec` names; run what is chosen."""
     if spec is None:
-        async with open_sandbox() as sandbox:
+        async with open_sandbox(sandbox_name) as sandbox:
             designs = [await from_bank(problem, sandbox)]
         return DesignReport(problem=problem, engine=None, designs=designs, chosen=_first_good(designs))
-    async with open_engine(spec) as engine, open_sandbox() as sandbox:
+    async with open_engine(spec) as engine, open_sandbox(sandbox_name) as sandbox:
         with LiveProgress(f"Designing with {engine.name}") as progress:
             sampled = await sample_designs(problem, engine, sandbox, m=samples, style=style, seed=seed)
             designs = [_proposal(sample, engine.name) for sample in sampled]
@@ -118,7 +125,7 @@ async def design(
         return report
 
 
-async def from_bank(problem: str, sandbox: ProcessSandbox) -> Proposal:
+async def from_bank(problem: str, sandbox: JailSandbox) -> Proposal:
     """The bank's design for a problem, checked like any other."""
     made = design_from_bank(problem)
     report = await check_program(made.program, sandbox, problem)

@@ -1,14 +1,13 @@
 """`metaagent doctor`: what works on this machine, what does not, and how to mend it.
 
 It looks, and it tries: forbidden actions in a real jail, and a small program from start to answer. It imports no
-optional package, installs nothing and changes nothing.
+heavy package, installs nothing and changes nothing.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
 import os
 import re
 import secrets
@@ -30,6 +29,7 @@ from engine import parse_engine
 from engine.replay import ReplayEngine, ReplayEntry
 from metaagent.console import ExitCode, fields, heading
 from sandbox import ProcessSandbox
+from sandbox.strength import summary
 from workflow.failures import EngineFailed, SandboxUnavailable
 from workflow.limits import CodeLimits, Limits
 
@@ -42,7 +42,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "local": ("to run models in this process", ("torch", "transformers", "safetensors")),
     "vllm": ("to serve models on this machine", ("vllm",)),
     "train": ("for training, which is planned", ("torch", "deepspeed", "ray")),
-    "docker": ("for jails in containers, which are planned", ("docker",)),
+    "docker": ("for jails in containers", ("docker", "packaging")),
 }
 """Name of an extra -> what it is for, and the modules that it brings."""
 
@@ -166,6 +166,8 @@ async def _jail() -> list[Item]:
             state: State = "gap" if weak else "ok"
             fix = f"works, by landlock and seccomp alone; for the stronger mode j {NAMESPACES_FIX}" if weak else ""
             items = [Item(area="Jail", name="strength", state=state, detail=detail, fix=fix)]
+            walls = f"{strength.backend}/{strength.mode}: {summary(f'{strength.backend}/{strength.mode}')}"
+            items.append(Item(area="Jail", name="walls", state="ok", detail=f"{walls} (docs/sandbox.md)"))
             items += [await _try(sandbox, probe, bait) for probe in bait.probes()]
             items.append(await _run_tiny(sandbox))
             return items
@@ -271,25 +273,9 @@ def _engines() -> list[Item]:
 
 
 def _docker() -> list[Item]:
-    path = shutil.which("docker")
-    if path is None:
-        detail, fix = "no docker client", "install Docker for the container jails; the process jail needs none"
-        return [Item(area="Docker", name="client", state="gap", detail=detail, fix=fix)]
-    items = [Item(area="Docker", name="client", state="ok", detail=path)]
-    status, output = _ask([path, "version", "--format", "{{json .Server}}"])
-    version = ""
-    if status == 0:
-        try:
-            version = (json.loads(output) or {}).get("Version", "")
-        except ValueError:
-            version = ""
-    if version:
-        items.append(Item(area="Docker", name="daemon", state="ok", detail=f"version {version}"))
-    else:
-        reason = output.strip().rpartition("\n")[2] or "no answer"
-        fix = "start it (systemctl start docker, or dockerd), or set DOCKER_HOST to one that runs"
-        items.append(Item(area="Docker", name="daemon", state="gap", detail=f"not reached: {reason}", fix=fix))
-    return items
+    from metaagent.containers import docker_items, leftover_item
+
+    return [*docker_items(COMMAND_SECONDS), leftover_item(COMMAND_SECONDS)]
 
 
 def _gpu() -> Item:

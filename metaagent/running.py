@@ -6,6 +6,7 @@ answer where a gold one is given, and never runs anything outside a jail.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,9 @@ from metaagent.console import FAILURE_CODES, ExitCode, block, fields, heading, n
 from metaagent.progress import LiveProgress
 from metaagent.transcript import totals
 from sandbox import Description, ProcessSandbox
+from sandbox.base import JailSandbox
+from sandbox.containers import DockerSandbox
+from sandbox.containers.daemon import Tier
 from tasks import MATH_WORKER, Problem, gold_is_readable, grade, math_answer
 from workflow.completion import Sampling, Usage
 from workflow.failures import Failure, Finding, ProgramRejected
@@ -31,6 +35,12 @@ from workflow.trace import CodeRan, Event, ToolCalled, Trace, event_to_json
 
 Sink = Callable[[Event], None]
 CHECKER = "designer.check"
+DOCKER_TIERS: dict[str, Tier] = {
+    "docker": "warm",
+    "docker/warm": "warm",
+    "docker/strict": "strict",
+    "docker/gvisor": "gvisor",
+}
 
 
 class RunSettings(BaseModel):
@@ -41,6 +51,8 @@ class RunSettings(BaseModel):
     seed: int = 0
     gold: str | None = None
     """Known answer of a math problem, to grade with."""
+    sandbox: str | None = None
+    """Name of the sandbox; see `open_sandbox`."""
 
 
 class RunReport(BaseModel):
@@ -93,9 +105,18 @@ async def open_engine(spec: str) -> AsyncIterator[Engine]:
         await engine.close()
 
 
-def open_sandbox(*, grading: bool = False) -> ProcessSandbox:
-    """A sandbox in which programs can be checked, and answers graded if asked for."""
-    return ProcessSandbox(preload=(CHECKER, MATH_WORKER) if grading else (CHECKER,))
+def open_sandbox(name: str | None = None, *, grading: bool = False) -> JailSandbox:
+    """A sandbox in which programs can be checked, and answers graded if asked for.
+
+    `name` is process, docker, docker/warm, docker/strict or docker/gvisor; without one METAAGENT_SANDBOX decides.
+    """
+    name = name or os.environ.get("METAAGENT_SANDBOX") or "process"
+    preload = (CHECKER, MATH_WORKER) if grading else (CHECKER,)
+    if name == "process":
+        return ProcessSandbox(preload=preload)
+    if name not in DOCKER_TIERS:
+        usage_error(f"there is no sandbox {name!r}. Fix: use process, {', '.join(DOCKER_TIERS)}")
+    return DockerSandbox(preload=preload, tier=DOCKER_TIERS[name])
 
 
 class TraceFile:
@@ -127,7 +148,7 @@ class TraceFile:
             self._file.close()
 
 
-async def check_gold(gold: str, sandbox: ProcessSandbox) -> None:
+async def check_gold(gold: str, sandbox: JailSandbox) -> None:
     """Refuse a gold answer that the grader cannot read, before anything is spent on a run."""
     if not await gold_is_readable(sandbox, gold):
         usage_error(f"the gold answer {gold!r} cannot be read as mathematics, so nothing could be graded with it")
@@ -139,7 +160,7 @@ async def run_checked(
     *,
     program: str,
     engine: Engine,
-    sandbox: ProcessSandbox,
+    sandbox: JailSandbox,
     settings: RunSettings,
     sink: Sink | None = None,
 ) -> tuple[RunReport, Run]:
@@ -187,7 +208,10 @@ async def run_file(
 
     There is no trace where the check refused the program.
     """
-    async with open_engine(spec) as engine, open_sandbox(grading=settings.gold is not None) as sandbox:
+    async with (
+        open_engine(spec) as engine,
+        open_sandbox(settings.sandbox, grading=settings.gold is not None) as sandbox,
+    ):
         with LiveProgress("Checking") as progress:
             if settings.gold is not None:
                 await check_gold(settings.gold, sandbox)

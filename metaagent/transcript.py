@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from workflow.trace import (
     ToolCalled,
     ToolReturned,
     Trace,
+    event_to_dict,
 )
 
 EXCERPT = 160
@@ -209,8 +210,8 @@ def trace_document(read: ReadTrace) -> dict[str, Any]:
         "answer_from": answer.from_agent if answer else None,
         "failure": ended.failure.model_dump(mode="json") if ended and ended.failure else None,
         "agent_calls": len(trace.agent_turns),
-        "usage": trace.usage.model_dump(mode="json"),
+        "usage": asdict(trace.usage),
         "complete": ended is not None,
         "torn": read.torn,
-        "events": [event.model_dump(mode="json", exclude_none=True) for event in events],
+        "events": [event_to_dict(event) for event in events],
     }

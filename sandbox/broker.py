@@ -27,6 +27,8 @@ from workflow.requests import (
 
 MAX_TRAFFIC_MB = 64
 """What a program's frames may weigh in all, in MiB (see `frames.weigh`); prints have the tighter `output_bytes`."""
+MAX_ERRORS = 100
+"""A frame with more errors is refused without saying where."""
 
 
 class _Requested(BaseModel):
@@ -153,8 +155,7 @@ class Broker:
             except FrameError as error:
                 return _protocol_failure(str(error))
             except ValidationError as error:
-                first = error.errors()[0]
-                return _protocol_failure(f"{first['msg']} at {'.'.join(map(str, first['loc']))}")
+                return _protocol_failure(_first_of(error))
             outcome = self._handle(message)
             if outcome is not None:
                 return outcome
@@ -198,6 +199,14 @@ class Broker:
         except Exception as error:
             if not self._stopped.done():
                 self._stopped.set_exception(error)
+
+
+def _first_of(error: ValidationError) -> str:
+    """What is wrong with a frame. A hundred thousand errors written out would take hundreds of times its memory."""
+    if error.error_count() > MAX_ERRORS:
+        return f"{error.error_count()} values are wrong"
+    first = error.errors()[0]
+    return f"{first['msg']} at {'.'.join(map(str, first['loc']))}"
 
 
 def _protocol_failure(reason: str) -> Outcome:

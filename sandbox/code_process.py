@@ -3,130 +3,113 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from typing import IO
+from contextlib import suppress
 
-from sandbox.hatchery import REAP_TIMEOUT_S, Exit, Hatchery, Jailed
-from sandbox.jailed_code import OUT_OF_MEMORY
+from sandbox.jailed import REAP_TIMEOUT_S, CodeStreams, Exit, Jailed, Spawner
+from sandbox.jailed_code import DISK_FULL, OUT_OF_MEMORY
 from sandbox.protocol import CodeLimitKind, CodeResult
 from workflow.failures import SandboxUnavailable
 from workflow.limits import CodeLimits
-
-_CHUNK = 1 << 16
 
 
 class JailedCode:
     """Implements `sandbox.protocol.CodeProcess`. `write` and `readline` make a conversation; `wait` ends it."""
 
-    def __init__(self, jailed: Jailed, limits: CodeLimits, on_end: Callable[[], None]) -> None:
-        self._jailed = jailed
+    def __init__(self, spawner: Spawner, limits: CodeLimits, on_end: Callable[[], None]) -> None:
+        self._spawner = spawner
         self._limits = limits
         self._on_end = on_end
         self._started = time.monotonic()
         self._limit: CodeLimitKind | None = None
         self._killed = False
-        self._captured = {"stdout": bytearray(), "stderr": bytearray()}
         self._room = limits.output_bytes
-        self._read_to = 0
-        self._grown = asyncio.Condition()
-        self._stdout_open = True
+        self._read_to = self._searched_to = 0
+        self._writer = _Writer()
+        self._stdout, self._stderr = _Output(self), _Output(self)
+        self._grown = asyncio.Event()
+        self._silent = asyncio.Event()
+        """Both outputs have ended."""
+        self._jailed: Jailed | None = None
         self._stdin: asyncio.WriteTransport
-        self._writer: _Writer
-        self._readers: list[asyncio.Task[None]]
         self._clock: asyncio.TimerHandle
         self._watcher: asyncio.Task[CodeResult]
 
     @classmethod
     async def start(
-        cls, hatchery: Hatchery, code: str, limits: CodeLimits, workspace: int | None, on_end: Callable[[], None]
+        cls, spawner: Spawner, code: str, limits: CodeLimits, workspace: int | None, on_end: Callable[[], None]
     ) -> JailedCode:
         """Run `code` in a new jail. `on_end` is called when it is over, unless this raises."""
-        with ExitStack() as ours:
-            with ExitStack() as theirs:
-                passed = [os.memfd_create("source")]
-                theirs.callback(os.close, passed[0])
-                files = []
-                for mode in ("wb", "rb", "rb"):  # our ends of stdin, stdout, stderr
-                    read, write = os.pipe()
-                    end, other = (write, read) if mode == "wb" else (read, write)
-                    theirs.callback(os.close, other)
-                    passed.append(other)
-                    files.append(ours.enter_context(os.fdopen(end, mode, 0)))
-                with os.fdopen(os.dup(passed[0]), "wb") as file:
-                    file.write(code.encode(errors="surrogatepass"))
-                kernel_limits = {"cpu_s": limits.cpu_s, "memory_mb": limits.memory_mb, "disk_mb": limits.disk_mb}
-                jailed = hatchery.spawn(passed, kernel_limits, workspace)
-            ours.callback(jailed.kill)
-            self = cls(jailed, limits, on_end)
-            loop = asyncio.get_running_loop()
-            self._stdin, self._writer = await loop.connect_write_pipe(_Writer, files[0])
-            ours.pop_all()  # from here on the watcher ends them all
-            self._readers = [
-                asyncio.create_task(self._capture(files[1], "stdout")),
-                asyncio.create_task(self._capture(files[2], "stderr")),
-            ]
-            self._clock = loop.call_later(limits.wall_s, self._stop, "wall_s")
-            self._watcher = asyncio.create_task(self._watch())
-            self._watcher.add_done_callback(_seen)
-            return self
+        self = cls(spawner, limits, on_end)
+        kernel_limits = {"cpu_s": limits.cpu_s, "memory_mb": limits.memory_mb, "disk_mb": limits.disk_mb}
+        streams = CodeStreams(self._writer, self._stdout, self._stderr)
+        source = code.encode(errors="surrogatepass")
+        self._jailed, self._stdin = await spawner.open_code(source, kernel_limits, workspace, streams)
+        if self._limit is not None:  # it has already printed too much
+            self._jailed.kill()
+        self._clock = asyncio.get_running_loop().call_later(limits.wall_s, self._time_out)
+        self._watcher = asyncio.create_task(self._watch(self._jailed))
+        self._watcher.add_done_callback(_seen)
+        return self
+
+    def _time_out(self) -> None:
+        self._spawner.spoil("a run timed out")
+        self._stop("wall_s")
 
     def _stop(self, limit: CodeLimitKind) -> None:
         if self._limit is None:
             self._limit = limit
-        self._jailed.kill()
+        if self._jailed is not None:
+            self._jailed.kill()
 
-    async def _capture(self, file: IO[bytes], name: str) -> None:
-        """Read one stream to its end, keeping no more than there is room for."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=_CHUNK)
-        transport = None
-        try:
-            transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
-            while chunk := await reader.read(_CHUNK):
-                self._captured[name] += chunk[: self._room]
-                if len(chunk) > self._room:
-                    self._stop("output_bytes")
-                self._room -= min(self._room, len(chunk))
-                async with self._grown:
-                    self._grown.notify_all()
-        finally:
-            (transport or file).close()
-            if name == "stdout":
-                self._stdout_open = False
-            async with self._grown:
-                self._grown.notify_all()
+    def printed(self, output: _Output, data: bytes) -> None:
+        """Keep no more than there is room for."""
+        output.captured += data[: self._room]
+        if len(data) > self._room:
+            self._stop("output_bytes")
+        self._room -= min(self._room, len(data))
+        self._grown.set()
 
-    async def _watch(self) -> CodeResult:
+    def closed(self) -> None:
+        self._grown.set()
+        if not self._stdout.open and not self._stderr.open:
+            self._silent.set()
+
+    async def _watch(self, jailed: Jailed) -> CodeResult:
         try:
-            end = await asyncio.wait_for(asyncio.shield(self._jailed.ended), self._limits.wall_s + REAP_TIMEOUT_S)
-            # A thread of the code cannot outlive its process, so the streams end now.
-            await asyncio.wait_for(asyncio.gather(*self._readers), REAP_TIMEOUT_S)
+            async with asyncio.timeout(self._limits.wall_s + 2 * REAP_TIMEOUT_S):
+                end = await asyncio.shield(jailed.ended)
+                # A thread of the code cannot outlive its process, so the streams end now.
+                await self._silent.wait()
             return self._describe(end)
         except TimeoutError:
+            self._spawner.spoil("a jailed process did not end")
             raise SandboxUnavailable(f"a jailed process did not end within {REAP_TIMEOUT_S:g} s of its kill") from None
         finally:
             self._clock.cancel()
             if not self._stdin.is_closing():
                 self._stdin.abort()
-            for reader in self._readers:
-                reader.cancel()
-            await asyncio.gather(*self._readers, return_exceptions=True)
+            self._stdout.stop()
+            self._stderr.stop()
             self._on_end()
 
     def _describe(self, end: Exit) -> CodeResult:
         limit, status = self._limit, end.exit_status
-        if limit is None and not self._killed and end.by_cpu_limit(self._limits.cpu_s):
-            limit = "cpu_s"
-        if status == OUT_OF_MEMORY and b"MemoryError" in self._captured["stderr"]:
+        if limit is None and not self._killed:
+            if end.out_of_memory:
+                limit = "memory_mb"
+            elif end.by_cpu_limit(self._limits.cpu_s):
+                limit = "cpu_s"
+        if status == OUT_OF_MEMORY and b"MemoryError" in self._stderr.captured:
             limit, status = limit or "memory_mb", 1
+        elif status == DISK_FULL and b"Error: [Errno " in self._stderr.captured:
+            limit, status = limit or "disk_mb", 1
         return CodeResult(
             exit_status=status,
             signal=end.signal,
-            stdout=self._captured["stdout"].decode(errors="replace"),
-            stderr=self._captured["stderr"].decode(errors="replace"),
+            stdout=self._stdout.captured.decode(errors="replace"),
+            stderr=self._stderr.captured.decode(errors="replace"),
             duration_s=time.monotonic() - self._started,
             limit=limit,
         )
@@ -141,13 +124,14 @@ class JailedCode:
             self._stdin.write_eof()
 
     async def readline(self) -> bytes:
-        stdout = self._captured["stdout"]
-        async with self._grown:
-            while True:
-                newline = stdout.find(b"\n", self._read_to)
-                if newline >= 0 or not self._stdout_open:
-                    break
-                await self._grown.wait()
+        stdout = self._stdout.captured
+        while True:
+            newline = stdout.find(b"\n", max(self._read_to, self._searched_to))
+            if newline >= 0 or not self._stdout.open:
+                break
+            self._searched_to = len(stdout)
+            self._grown.clear()
+            await self._grown.wait()
         end = newline + 1 if newline >= 0 else len(stdout)
         line = bytes(stdout[self._read_to : end])
         self._read_to = end
@@ -158,12 +142,38 @@ class JailedCode:
 
     async def kill(self) -> None:
         self._killed = True
+        assert self._jailed is not None, "nobody has it before it has started"
         self._jailed.kill()
         with suppress(SandboxUnavailable):  # a dead zygote has taken it along
             await self.wait()
 
 
-class _Writer(asyncio.Protocol):
+class _Output(asyncio.Protocol):
+    """One of the outputs: what was captured of it, and whether more may come."""
+
+    def __init__(self, code: JailedCode) -> None:
+        self._code = code
+        self._transport: asyncio.BaseTransport | None = None
+        self.captured = bytearray()
+        self.open = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._code.printed(self, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.open = False
+        self._code.closed()
+
+    def stop(self) -> None:
+        """Read no more, as when the jail did not end."""
+        if self.open and self._transport is not None:
+            self._transport.close()
+
+
+class _Writer(asyncio.BaseProtocol):
     """Lets a writer wait while the pipe to stdin is full."""
 
     def __init__(self) -> None:

@@ -6,14 +6,16 @@ before anybody walks it, and whatever does not fit is a `FrameError`. This modul
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
 import re
 import struct
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # jails of programs hold this module, and no event loop
+    import asyncio
 
 HEADER = struct.Struct("<I")
 MAX_FRAME = 16 << 20
@@ -100,7 +102,7 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[dict[str, Any], int]
     try:
         length = checked_length(await reader.readexactly(HEADER.size))
         body = await reader.readexactly(length)
-    except (asyncio.IncompleteReadError, ConnectionError):
+    except (EOFError, ConnectionError):
         return None
     message = decode(body)
     return message, weigh(message)

@@ -27,7 +27,7 @@ from sandbox.access import (
 from sandbox.classes import Facade, facade_values, is_class, is_program_class, make_class
 from sandbox.facades import HINTS, standard_facades
 from sandbox.language import MAGIC_METHODS, READABLE, UNAVAILABLE, hide
-from sandbox.stand_ins import exit_program
+from sandbox.stand_ins import exit_program, reseed
 from workflow.requests import CodeReply, CodeRun
 
 _MISSING = object()
@@ -224,3 +224,9 @@ def program_globals(
         "_special_": special,
         "_write_": writable,
     }
+
+
+def begin(names: dict[str, Any], question: str, seed: int) -> None:
+    """Give a namespace of `program_globals`, in which nothing has run yet, its question and seed."""
+    names["question"] = question
+    reseed(facade_values(names["__builtins__"]["__import__"]("random")), seed)

@@ -1,6 +1,7 @@
-"""The host's end of one zygote: start it, have it fork jails, learn how they ended, kill them.
+"""The host's end of one zygote: start it, have it fork jails, connect their streams, learn how they ended, kill them.
 
-One `Hatchery` per kind of work. It knows file descriptors and exit statuses, not what runs inside a jail.
+One `Hatchery` per kind of work; it is a `sandbox.jailed.Spawner`. It knows streams and exit statuses, not what runs
+inside a jail.
 """
 
 from __future__ import annotations
@@ -10,77 +11,37 @@ import contextlib
 import errno
 import json
 import os
-import signal
+import secrets
 import socket
 import subprocess
 import sys
 import tempfile
 from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from sandbox import jail
 from sandbox.jail import Kind, Mode
-from sandbox.zygote import MAX_MESSAGE, RM
+from sandbox.jailed import REAP_TIMEOUT_S, CodeStreams, Exit, Jailed
+from sandbox.owners import own_tag
+from sandbox.workspaces import LocalFolder
+from sandbox.zygote import MAX_MESSAGE, RM, START
 from workflow.failures import SandboxUnavailable
 
-START_ZYGOTE = "import json, sys, sandbox.zygote; sandbox.zygote.main(**json.loads(sys.argv[1]))"
 START_TIMEOUT_S = 60.0
-REAP_TIMEOUT_S = 10.0
 RETRY_S = 0.005
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How a jailed process ended: a wait status and what the kernel counted."""
-
-    status: int
-    cpu_s: float
-
-    @property
-    def exit_status(self) -> int | None:
-        return os.WEXITSTATUS(self.status) if os.WIFEXITED(self.status) else None
-
-    @property
-    def signal(self) -> int | None:
-        return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
-
-    def by_cpu_limit(self, cpu_s: int) -> bool:
-        """True if the kernel killed it for its CPU limit, given that nobody else did.
-
-        The kernel counts that limit in clock ticks, which on a busy machine may run ahead of `cpu_s` here.
-        """
-        return self.signal == signal.SIGKILL and self.cpu_s >= cpu_s * 0.5
-
-
-@dataclass
-class Jailed:
-    """One jailed process. `ended` resolves when the kernel has reaped it."""
-
-    number: int
-    ended: asyncio.Future[Exit]
-    hatchery: Hatchery = field(repr=False)
-
-    def kill(self) -> None:
-        """Send SIGKILL to it (in mode j to everything in its pid namespace). Harmless once it has ended."""
-        if not self.ended.done():
-            with contextlib.suppress(SandboxUnavailable):  # a dead zygote has taken its jails with it
-                self.hatchery.send({"op": "kill", "id": self.number})
-
-    async def reaped(self) -> Exit:
-        """Wait for its end. The caller has killed it or seen its channel close, so the wait is short."""
-        try:
-            return await asyncio.wait_for(asyncio.shield(self.ended), REAP_TIMEOUT_S)
-        except TimeoutError:
-            raise SandboxUnavailable(f"a jailed process did not end within {REAP_TIMEOUT_S:g} s of its kill") from None
+MORE_DESCRIPTORS = "raise `ulimit -n`"
 
 
 class Hatchery:
-    def __init__(self, kind: Kind, mode: Mode, preload: tuple[str, ...] = ()) -> None:
+    def __init__(self, kind: Kind, mode: Mode, preload: tuple[str, ...] = (), *, allow_weak: bool = False) -> None:
         self.kind: Kind = kind
         self.mode: Mode = mode
+        self.label = f"process/{mode}"
         self.preload = preload
+        self.allow_weak = allow_weak
+        self.missing = ""
+        """The wall that the jails do without."""
         self._numbers = 0
         self._ending: dict[int, asyncio.Future[Exit]] = {}
         self._folders: dict[int, asyncio.Future[int]] = {}
@@ -95,18 +56,16 @@ class Hatchery:
         """Start the zygote. Raises `SandboxUnavailable` with the reason when it cannot build its jails."""
         self._loop = asyncio.get_running_loop()
         self._ready = self._loop.create_future()
-        self._folder = tempfile.mkdtemp(prefix="metaagent-")
+        # Made by the zygote, and in mode j0 only: whoever dies meanwhile, nothing is left behind.
+        self._folder = os.path.join(tempfile.gettempdir(), f"metaagent-{own_tag()}-{secrets.token_hex(8)}")
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, tempfile.TemporaryFile() as errors:
             try:
-                os.chmod(self._folder, 0o711)
                 self._control.setblocking(False)
                 self._process = self._launch(theirs.fileno(), errors.fileno())
                 theirs.close()
                 self._loop.add_reader(self._control, self._on_message)
                 await asyncio.wait_for(self._ready, START_TIMEOUT_S)
-                if self.mode == "j":
-                    os.rmdir(self._folder)  # the zygote has made the mount on it its root, and needs it no more
             except TimeoutError:
                 await self.close()
                 raise SandboxUnavailable(f"the {self.kind} zygote did not start in {START_TIMEOUT_S:g} s") from None
@@ -114,8 +73,10 @@ class Hatchery:
                 await self.close()
                 errors.seek(0)
                 said = errors.read().decode(errors="replace").strip()
+                if not said:
+                    raise
                 reason = str(error).removeprefix("sandbox unavailable: ")
-                raise SandboxUnavailable(f"{reason}{': ' + said[-2000:] if said else ''}") from None
+                raise SandboxUnavailable(f"{reason}: {said[-2000:]}") from None
             except BaseException:
                 await self.close()
                 raise
@@ -128,10 +89,12 @@ class Hatchery:
             "folder": self._folder,
             "preload": list(self.preload),
             "extra": package_folders(self.preload) if self.kind == "call" else [],
+            "allow_weak": self.allow_weak,
         }
         environment = {
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "PYTHONHASHSEED": "0",
+            "LD_BIND_NOW": "1",
             "PYTHONUTF8": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
@@ -139,7 +102,7 @@ class Hatchery:
             "METAAGENT_IDS": json.dumps([os.geteuid(), os.getegid()]),
         }
         return subprocess.Popen(
-            [sys.executable, "-c", START_ZYGOTE, json.dumps(arguments)],
+            [sys.executable, "-c", START, json.dumps(arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
@@ -194,15 +157,64 @@ class Hatchery:
             raise
         return Jailed(number, ended, self)
 
-    async def make_workspace(self, disk_mb: int) -> tuple[int, int]:
-        """A new folder for code: (its number, a directory descriptor that the caller closes)."""
+    async def open_channel(self, limits: dict[str, int]) -> tuple[Jailed, asyncio.StreamReader, asyncio.StreamWriter]:
+        with contextlib.ExitStack() as stack:
+            try:
+                ours, theirs = socket.socketpair()
+                stack.callback(ours.close)
+                with theirs:
+                    jailed = self.spawn([theirs.fileno()], limits)
+            except OSError as error:
+                raise SandboxUnavailable(f"a jail could not be started: {error}", MORE_DESCRIPTORS) from None
+            stack.callback(jailed.kill)
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            stack.pop_all()
+        return jailed, reader, writer
+
+    async def open_code(
+        self, source: bytes, limits: dict[str, int], workspace: int | None, streams: CodeStreams
+    ) -> tuple[Jailed, asyncio.WriteTransport]:
+        with contextlib.ExitStack() as ours:
+            try:
+                with contextlib.ExitStack() as theirs:
+                    passed = [os.memfd_create("source")]
+                    theirs.callback(os.close, passed[0])
+                    files: list[IO[bytes]] = []
+                    for mode in ("wb", "rb", "rb"):  # our ends of stdin, stdout, stderr
+                        read, write = os.pipe()
+                        end, other = (write, read) if mode == "wb" else (read, write)
+                        theirs.callback(os.close, other)
+                        passed.append(other)
+                        files.append(ours.enter_context(os.fdopen(end, mode, 0)))
+                    with os.fdopen(os.dup(passed[0]), "wb") as file:
+                        file.write(source)
+                    jailed = self.spawn(passed, limits, workspace)
+                ours.callback(jailed.kill)
+                stdin, _ = await self._loop.connect_write_pipe(lambda: streams.stdin, files[0])
+                ours.callback(stdin.abort)
+                for file, protocol in ((files[1], streams.stdout), (files[2], streams.stderr)):
+                    output, _ = await self._loop.connect_read_pipe(lambda protocol=protocol: protocol, file)
+                    ours.callback(output.close)
+            except OSError as error:
+                raise SandboxUnavailable(f"code could not be started: {error}", MORE_DESCRIPTORS) from None
+            ours.pop_all()
+        return jailed, stdin
+
+    def kill(self, number: int) -> None:
+        with contextlib.suppress(SandboxUnavailable):  # a dead zygote has taken its jails with it
+            self.send({"op": "kill", "id": number})
+
+    def spoil(self, reason: str) -> None:
+        """Nothing to do: a zygote runs nothing of its jails', so they cannot have harmed it."""
+
+    async def make_workspace(self, disk_mb: int) -> LocalFolder:
         self._numbers += 1
         number = self._numbers
         future: asyncio.Future[int] = self._loop.create_future()
         self._folders[number] = future
         try:
             self.send({"op": "workspace", "id": number, "disk_mb": disk_mb})
-            return number, await asyncio.wait_for(future, REAP_TIMEOUT_S)
+            return LocalFolder(self, number, await asyncio.wait_for(future, REAP_TIMEOUT_S))
         except TimeoutError:
             raise SandboxUnavailable(f"the zygote made no workspace within {REAP_TIMEOUT_S:g} s") from None
         finally:
@@ -231,6 +243,7 @@ class Hatchery:
             case "map_ids":
                 self._map_ids(message["pid"])
             case "ready":
+                self.missing = message["missing"]
                 if self._ready and not self._ready.done():
                     self._ready.set_result(None)
             case "exited":
@@ -245,10 +258,10 @@ class Hatchery:
                     os.close(fds[0])
                     self.drop_workspace(message["id"])
             case "failed":
-                self._failed(message["id"], message["error"])
+                self._failed(message["id"], message["error"], message.get("fix", ""))
 
-    def _failed(self, number: int, error: str) -> None:
-        reason = SandboxUnavailable(f"{self.kind} jail in mode {self.mode}: {error}")
+    def _failed(self, number: int, error: str, fix: str) -> None:
+        reason = SandboxUnavailable(f"{self.kind} jail in mode {self.mode}: {error}", fix)
         for future in (self._ending.pop(number, None), self._folders.get(number), self._ready if not number else None):
             if future and not future.done():
                 future.set_exception(reason)

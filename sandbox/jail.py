@@ -12,8 +12,8 @@ import resource
 import site
 import sys
 import sysconfig
-from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 from sandbox import kernel, seccomp
 
@@ -34,6 +34,11 @@ _RUNS_IN_ONE_COUNT = 64
 _LANDLOCK_TRUNCATE = 3
 """First version that keeps a process from emptying files of its own user."""
 
+WALL_FIX = (
+    "run on a kernel with landlock (5.13 or later; 6.2 without root), where user namespaces are allowed, or in Docker; "
+    "allow_weak=True runs code that is trusted not to look around"
+)
+
 _PROGRAM_FILTER = seccomp.program_filter()
 _CODE_FILTERS: dict[Mode, bytes] = {
     "j": seccomp.code_filter(own_files=True),
@@ -41,8 +46,7 @@ _CODE_FILTERS: dict[Mode, bytes] = {
 }
 
 
-@dataclass(frozen=True)
-class JailLimits:
+class JailLimits(NamedTuple):
     """Limits that the kernel keeps. The wall clock and output are the host's to keep."""
 
     cpu_s: int
@@ -150,54 +154,94 @@ def shared_files_reachable(extra: list[str]) -> bool:
     return True
 
 
-def enter(mode: Mode, kind: Kind, limits: JailLimits, uid: int | None, work: str, extra: list[str]) -> None:
-    """Confine this process for good. In mode j its root is already the jail's.
+class Walls:
+    """The walls of one zygote's jails, with all that does not depend on the run made ready once.
 
-    `uid` is the user id to become, None to stay; `work` is the writable folder. Raises OSError if any wall cannot be
-    put up: the caller must then exit without running anything.
+    `own_users` says that each run gets a user id of its own. Raises OSError when a wall that is needed cannot be had:
+    nothing may run then, unless `allow_weak`; `missing` names that wall. In mode j the zygote's root must already hold
+    the jail's at `root`. `processes` caps the processes and threads of all jails together, for a zygote that has a
+    user id (that of a container) to itself.
     """
-    set_limits(limits, mode, own_user=uid is not None)
-    os.chdir(work)
-    readable: list[str] = []
-    writable: list[str] = []
-    if kind != "program":
-        readable = ["/"] if mode == "j" else [*python_paths(), *extra, "/dev/zero", "/dev/urandom"]
-        writable = [work, "/dev/null"]
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    if uid is not None:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    kernel.drop_capabilities()
-    # Changing the user id has cleared the death signal.
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    version = kernel.landlock_version()
-    needed = 0 if mode == "j" or kind == "program" else 1 if uid is not None else _LANDLOCK_TRUNCATE
-    if version < needed:
-        message = f"landlock version {version}: below {needed}, code in mode j0 could reach the host's files"
-        raise OSError(errno.ENOSYS, message)
-    if version:
-        kernel.landlock(readable, writable)
-    seccomp.install(_PROGRAM_FILTER if kind == "program" else _CODE_FILTERS[mode])
 
+    def __init__(
+        self,
+        mode: Mode,
+        kind: Kind,
+        *,
+        own_users: bool,
+        root: str,
+        extra: list[str],
+        allow_weak: bool = False,
+        processes: int | None = None,
+    ) -> None:
+        readable: list[str] = []
+        writable: list[str] = []
+        if kind != "program":
+            readable = [root] if mode == "j" else [*python_paths(), *extra, "/dev/zero", "/dev/urandom"]
+            writable = [root + "/dev/null" if mode == "j" else "/dev/null"]
+        version = kernel.landlock_version()
+        needed = 0 if mode == "j" or kind == "program" else 1 if own_users else _LANDLOCK_TRUNCATE
+        self.missing = (
+            f"landlock version {version}: below {needed}, a {kind} jail in mode j0 could reach the host's files"
+        )
+        if version >= needed:
+            self.missing = ""
+        elif not allow_weak:
+            raise OSError(errno.ENOSYS, self.missing)
+        self._landlock = kernel.Landlock(readable, writable) if version else None
+        self._has_work = kind != "program"
+        self._filter = _PROGRAM_FILTER if kind == "program" else _CODE_FILTERS[mode]
+        # Counted per user and user namespace: where runs have no users of their own, all of a zygote's share one
+        # count. In mode j0 the host's other processes would count too.
+        self._threads = 1 if own_users else _RUNS_IN_ONE_COUNT if mode == "j" else None
+        self._processes = processes
+        # The only program that is ever executed is the zygote's `rm`, for what runs leave behind in mode j0.
+        self._last_capabilities = kernel.MAY_DELETE if mode == "j0" else 0
+        kernel.drop_bounding_set(~self._last_capabilities)
+        hard = {name: resource.getrlimit(name)[1] for name in range(resource.RLIMIT_MSGQUEUE + 1)}
+        self._hard = {name: value for name, value in hard.items() if value != resource.RLIM_INFINITY}
+        self._fds_end = os.sysconf("SC_OPEN_MAX")
 
-def set_limits(limits: JailLimits, mode: Mode, *, own_user: bool) -> None:
-    values = {
-        resource.RLIMIT_AS: (limits.base_mb + limits.memory_mb) << 20,
-        # Hard and soft alike: a pid namespace's init ignores SIGXCPU, and so may code; nobody ignores SIGKILL.
-        resource.RLIMIT_CPU: limits.cpu_s,
-        resource.RLIMIT_FSIZE: limits.disk_mb << 20,
-        resource.RLIMIT_NOFILE: limits.files,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_MSGQUEUE: 0,
-    }
-    # Counted per user and user namespace: where runs have no users of their own, all of a zygote's share one count.
-    # In mode j0 the host's other processes would count too.
-    if own_user or mode == "j":
-        values[resource.RLIMIT_NPROC] = limits.threads if own_user else limits.threads * _RUNS_IN_ONE_COUNT
-    for name, value in values.items():
-        hard = resource.getrlimit(name)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(name, (value, value))
+    def enter(self, limits: JailLimits, uid: int | None, work: str, kept: list[int]) -> None:
+        """Confine this process for good. In mode j its root is already the jail's.
+
+        `uid` is the user id to become, None to stay; `work` is the writable folder; `kept` are the descriptors, in
+        ascending order, that stay open. Raises OSError if any wall cannot be put up: the caller must then exit
+        without running anything.
+        """
+        self._set_limits(limits)
+        os.chdir(work)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        kernel.drop_bounding_set(self._last_capabilities)
+        if uid is not None:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+        kernel.drop_capabilities()
+        # Changing the user id has cleared the death signal.
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        if self._landlock is not None:
+            self._landlock.restrict("." if self._has_work else None)
+        for low, high in pairwise((-1, *kept, self._fds_end)):
+            if low + 1 < high:
+                os.closerange(low + 1, high)
+        seccomp.install(self._filter)
+
+    def _set_limits(self, limits: JailLimits) -> None:
+        values = {
+            resource.RLIMIT_AS: (limits.base_mb + limits.memory_mb) << 20,
+            # Hard and soft alike: a pid namespace's init ignores SIGXCPU, and so may code; nobody ignores SIGKILL.
+            resource.RLIMIT_CPU: limits.cpu_s,
+            resource.RLIMIT_FSIZE: limits.disk_mb << 20,
+            resource.RLIMIT_NOFILE: limits.files,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_MEMLOCK: 0,
+        }
+        if self._threads is not None:
+            values[resource.RLIMIT_NPROC] = limits.threads * self._threads
+        elif self._processes is not None:
+            values[resource.RLIMIT_NPROC] = self._processes
+        for name, value in values.items():
+            value = min(value, self._hard.get(name, value))
+            resource.setrlimit(name, (value, value))

@@ -7,17 +7,30 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import errno
 import gc
+import importlib
 import os
-import signal
 import sys
-import threading
 import types
 from typing import Any
 
 OUT_OF_MEMORY = 121
 """Exit status that tells the host that a MemoryError ended the code (a hint about its own limit, no more)."""
+DISK_FULL = 122
+"""The same for an OSError that says that a file or the disk is full."""
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 _OURS = ("sandbox", "engine", "workflow")
+_USUAL = (
+    "bisect", "collections", "copy", "datetime", "functools", "heapq", "itertools", "math", "operator", "random", "re",
+    "string", "typing",
+)  # fmt: skip
+"""Imported before any run, since most code does; other modules are there to import, at their price."""
+_TRIES = 20
+"""How often to run some code before any run, so that the interpreter has done what it does the first few times."""
+_main = types.ModuleType("__main__")
+_hidden: list[types.ModuleType] = []
+"""Modules that code does not find; kept, since taking them apart would cost every run."""
 
 
 def run(fds: list[int]) -> None:
@@ -25,25 +38,41 @@ def run(fds: list[int]) -> None:
     size = os.fstat(fds[0]).st_size
     source = os.pread(fds[0], size, 0)
     os.close(fds[0])
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    module = types.ModuleType("__main__")
-    module.__dict__.update(__builtins__=builtins, __annotations__={})
-    _look_like_python(module)
-    status = _status_of(source, module)
-    os._exit(_finish(module) or status)
+    status = _status_of(source, _main)
+    os._exit(_finish(_main) or status)
 
 
-def _look_like_python(module: types.ModuleType) -> None:
-    """Replace what the zygote's interpreter was started with by what `python -c` has."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
-        del sys.modules[name]
-    sys.modules["__main__"] = module
+def warm() -> None:
+    """Once, in the zygote: replace what its interpreter was started with by what `python -c` has."""
+    for name in _USUAL:
+        importlib.import_module(name)
+    _main.__dict__.update(__builtins__=builtins, __annotations__={})
+    ours = [name for name in sys.modules if name.partition(".")[0] in _OURS]
+    _hidden.extend(sys.modules.pop(name) for name in ours)
+    sys.modules["__main__"] = _main
     sys.argv, sys.orig_argv = ["-c"], ["python", "-c"]
     sys.path[:] = ["", *(path for path in sys.path[1:] if path.startswith((sys.prefix, sys.base_prefix)))]
-    # The old ones believe that they are /dev/null, where one can seek.
-    sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    _open_streams()
+    for _ in range(_TRIES):
+        _status_of(b"value = [1, 2.5, 'text']\nprint(len(value), end='')\nsys = None\n", types.ModuleType("__main__"))
+        sys.stdout.flush()
+
+
+def _open_streams() -> None:
+    """Streams on 0 to 2, where each run finds its own. They learn here that these are pipes, where nobody can seek."""
+    silence = [os.dup(fd) for fd in range(3)]
+    pipe = os.pipe()
+    try:
+        for fd, end in enumerate((pipe[0], pipe[1], pipe[1])):
+            os.dup2(end, fd)
+        sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+        sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+        sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    finally:
+        for fd, end in enumerate(silence):
+            os.dup2(end, fd)
+        for fd in (*silence, *pipe):
+            os.close(fd)
 
 
 def _status_of(source: bytes, module: types.ModuleType) -> int:
@@ -54,7 +83,9 @@ def _status_of(source: bytes, module: types.ModuleType) -> int:
         return _exit_status(stop.code)
     except BaseException as error:
         _print_traceback(error)
-        return OUT_OF_MEMORY if isinstance(error, MemoryError) else 1
+        if isinstance(error, MemoryError):
+            return OUT_OF_MEMORY
+        return DISK_FULL if isinstance(error, OSError) and error.errno in _FULL else 1
     return 0
 
 
@@ -73,9 +104,11 @@ def _finish(module: types.ModuleType) -> int:
     """What the interpreter does at its end: threads, exit functions, open files. Returns 0 if all went well."""
     status = 0
     try:
-        threading._shutdown()  # type: ignore[attr-defined]  # the interpreter's own first step
+        threading: Any = sys.modules.get("threading")
+        if threading is not None:
+            threading._shutdown()  # the interpreter's own first step
         atexit._run_exitfuncs()
-        if threading.active_count() == 1:  # daemon threads may be using it
+        if threading is None or threading.active_count() == 1:  # daemon threads may be using it
             module.__dict__.clear()
             gc.collect()
     except BaseException:

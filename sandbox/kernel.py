@@ -23,6 +23,9 @@ _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446
 _SIGCHLD = 17
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
 _LAST_CAP = 63
+MAY_DELETE = 1 << 1 | 1 << 3
+"""Capabilities to delete files of other users: DAC_OVERRIDE, FOWNER."""
+_CAPABILITY_HEADER = struct.pack("<Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
 
 
 def _check(result: int, call: str) -> int:
@@ -88,19 +91,24 @@ def unmount(path: str) -> None:
     _check(libc.umount2(path.encode(), ctypes.c_int(MNT_DETACH)), f"umount2({path})")
 
 
-def drop_capabilities() -> None:
-    """Give up every capability for good. An unprivileged process has none to give up."""
+def drop_bounding_set(capabilities: int = -1) -> None:
+    """Give up for good the capabilities in a mask, for this process and whatever it may execute."""
     for capability in range(_LAST_CAP + 1):
-        if libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
-            break  # past the kernel's last capability, or nothing to drop
-    header = struct.pack("<Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
-    syscall("capset", _SYS_CAPSET, header, bytes(24))
+        if capabilities >> capability & 1 and libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
+            break  # past the kernel's last capability, or not privileged: then there is nothing to give up
+
+
+def drop_capabilities() -> None:
+    """Give up every capability that this process has. An unprivileged one has none to give up."""
+    syscall("capset", _SYS_CAPSET, _CAPABILITY_HEADER, bytes(24))
 
 
 _READ = 1 << 2 | 1 << 3  # READ_FILE, READ_DIR
 _WRITE = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8  # WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG
 _TRUNCATE = 1 << 14
 _ALL_V1 = (1 << 13) - 1
+_FILE = 1 << 2 | 1 << 1 | _TRUNCATE
+"""What there is to allow on a file that is no folder."""
 _SCOPES = 3  # abstract unix sockets, signals
 
 
@@ -110,35 +118,44 @@ def landlock_version() -> int:
     return max(result, 0)
 
 
-def landlock(readable: list[str], writable: list[str]) -> None:
-    """Restrict this process to reading some paths and writing others. Needs no_new_privs; raises OSError."""
-    version = landlock_version()
-    handled = _ALL_V1
-    if version >= 2:
-        handled |= 1 << 13  # REFER
-    if version >= 3:
-        handled |= _TRUNCATE
-    if version >= 5:
-        handled |= 1 << 15  # IOCTL_DEV
-    attributes = struct.pack("<QQQ", handled, 3 if version >= 4 else 0, _SCOPES if version >= 6 else 0)
-    size = 8 if version < 4 else 16 if version < 6 else 24
-    ruleset = syscall("landlock_create_ruleset", _SYS_LANDLOCK_CREATE, attributes, size, 0)
-    try:
-        write = _READ | _WRITE | ((1 << 13 | _TRUNCATE) & handled)
-        for paths, access in ((readable, _READ), (writable, write)):
-            for path in paths:
-                _allow(ruleset, path, access)
-        syscall("landlock_restrict_self", _SYS_LANDLOCK_RESTRICT, ruleset, 0)
-    finally:
-        os.close(ruleset)
+class Landlock:
+    """A landlock domain, all but finished: paths that may be read and written, opened once and used by many processes.
 
+    Raises OSError where there is no landlock.
+    """
 
-def _allow(ruleset: int, path: str, access: int) -> None:
-    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        if not os.path.isdir(path):
-            access &= 1 << 2 | 1 << 1 | _TRUNCATE
-        rule = struct.pack("<Qi", access, fd)
-        syscall("landlock_add_rule", _SYS_LANDLOCK_ADD, ruleset, 1, rule, 0)
-    finally:
-        os.close(fd)
+    def __init__(self, readable: list[str], writable: list[str]) -> None:
+        version = landlock_version()
+        handled = _ALL_V1
+        if version >= 2:
+            handled |= 1 << 13  # REFER
+        if version >= 3:
+            handled |= _TRUNCATE
+        if version >= 5:
+            handled |= 1 << 15  # IOCTL_DEV
+        packed = struct.pack("<QQQ", handled, 3 if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+        self._attributes = packed[: 8 if version < 4 else 16 if version < 6 else 24]
+        self._write = _READ | _WRITE | ((1 << 13 | _TRUNCATE) & handled)
+        rules = [*((path, _READ) for path in readable), *((path, self._write) for path in writable)]
+        self.fds = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path, _ in rules]
+        self._rules = [
+            struct.pack("<Qi", access if os.path.isdir(path) else access & _FILE, fd)
+            for (path, access), fd in zip(rules, self.fds, strict=True)
+        ]
+
+    def restrict(self, work: str | None = None) -> None:
+        """Confine this process for good to the paths, and to the folder `work`. Needs no_new_privs."""
+        ruleset = syscall("landlock_create_ruleset", _SYS_LANDLOCK_CREATE, self._attributes, len(self._attributes), 0)
+        try:
+            for rule in self._rules:
+                syscall("landlock_add_rule", _SYS_LANDLOCK_ADD, ruleset, 1, rule, 0)
+            if work is not None:
+                fd = os.open(work, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    rule = struct.pack("<Qi", self._write, fd)
+                    syscall("landlock_add_rule", _SYS_LANDLOCK_ADD, ruleset, 1, rule, 0)
+                finally:
+                    os.close(fd)
+            syscall("landlock_restrict_self", _SYS_LANDLOCK_RESTRICT, ruleset, 0)
+        finally:
+            os.close(ruleset)

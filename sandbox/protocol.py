@@ -19,7 +19,7 @@ from workflow.graph import GraphNode
 from workflow.limits import CodeLimits, Limits
 from workflow.trace import Event
 
-CodeLimitKind = Literal["wall_s", "cpu_s", "memory_mb", "output_bytes"]
+CodeLimitKind = Literal["wall_s", "cpu_s", "memory_mb", "output_bytes", "disk_mb"]
 
 
 class CodeResult(BaseModel):
@@ -63,9 +63,9 @@ class CodeProcess(Protocol):
 class Workspace(Protocol):
     """A folder that code runs share; it is their working directory. Files in it are untrusted."""
 
-    def write(self, name: str, data: bytes) -> None: ...
+    async def write(self, name: str, data: bytes) -> None: ...
 
-    def read(self, name: str) -> bytes:
+    async def read(self, name: str) -> bytes:
         """Contents of a regular file; FileNotFoundError if there is none. Links are not followed."""
         ...
 
@@ -83,10 +83,12 @@ class Strength(BaseModel):
     """How strong this machine's jails are, as probed."""
 
     backend: str
-    mode: Literal["j", "j0"]
-    """`j`: own namespaces and an empty root for each run. `j0`: landlock, seccomp and limits only."""
+    mode: Literal["j", "j0", "warm", "strict", "gvisor"]
+    """Of processes: `j` (own namespaces and an empty root for each run) or `j0` (landlock, seccomp and limits only).
+    Of containers, with j0 inside: `warm` (runs share them), `strict` (one per run or workspace), `gvisor` (those, on a
+    kernel of their own)."""
     reason: str = ""
-    """Why the mode is not `j`."""
+    """What is weaker than it could be, and why."""
 
 
 class Sandbox(Protocol):

@@ -14,7 +14,6 @@ import struct
 from sandbox.kernel import prctl
 
 AUDIT_ARCH_X86_64 = 0xC000003E
-X32_BIT = 0x40000000
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 CLONE_THREAD = 0x00010000
 CLONE_NEW_ANY = 0x7E020080
@@ -69,6 +68,11 @@ _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 """Duplicate, flags, record locks, pipe size. Not F_SETOWN and F_SETSIG (signals to others), not leases."""
 _PRLIMIT64, _PRCTL, _CLONE, _FCNTL, _IOCTL, _SENDTO = 302, 157, 56, 72, 16, 44
 
+NAMES = frozenset(["mmap", "mprotect"]).union(
+    _MEMORY, _SIGNALS, _SELF, _TIME, _SYNC, _IO, _FILES, _ATTRIBUTES, _EVENTS, _CODE_EXTRAS
+)
+"""What code may call, by name; the calls that are allowed with some arguments only are not among them."""
+
 # BPF opcodes: load word, jump if equal / greater-or-equal / any bit set, return.
 _LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _NR, _ARCH, _ARGS = 0, 4, 16
@@ -83,11 +87,6 @@ _REFUSE = _instruction(_RET, 0, 0, 0x00050000 | errno.EPERM)
 _MISSING = _instruction(_RET, 0, 0, 0x00050000 | errno.ENOSYS)
 _PRETEND = _instruction(_RET, 0, 0, 0x00050000)
 """Returns 0 and does nothing."""
-
-
-def _call(number: int, *body: bytes) -> list[bytes]:
-    """What to do for one system call; `body` must end by returning. Others pass by."""
-    return [_instruction(_JEQ, 0, len(body), number), *body]
 
 
 def _load(argument: int, *, high: bool = False) -> bytes:
@@ -112,8 +111,7 @@ def _without(argument: int, bits: int) -> list[bytes]:
 
 
 def program_filter() -> bytes:
-    memory = [step for call in (_MMAP, _MPROTECT) for step in _call(call, *_without(2, PROT_EXEC))]
-    return _assemble(PROGRAM, memory)
+    return _assemble(PROGRAM, {call: _without(2, PROT_EXEC) for call in (_MMAP, _MPROTECT)})
 
 
 def code_filter(*, own_files: bool) -> bytes:
@@ -121,7 +119,6 @@ def code_filter(*, own_files: bool) -> bytes:
 
     Without it, modes and times of files cannot be set (landlock does not cover them): such calls do nothing.
     """
-    attributes = [step for call in sorted(_ATTRIBUTES.values()) for step in _call(call, _PRETEND)]
     thread = [
         _load(0),
         _instruction(_JSET, 2, 0, CLONE_NEW_ANY),
@@ -129,35 +126,44 @@ def code_filter(*, own_files: bool) -> bytes:
         _ALLOW,
         _REFUSE,
     ]
-    rules = [
-        *_call(_CLONE, *thread),
-        *_call(_FCNTL, *_one_of(1, _FCNTLS)),
-        *_call(_IOCTL, *_one_of(1, _IOCTLS)),
+    rules = {
+        _CLONE: thread,
+        _FCNTL: _one_of(1, _FCNTLS),
+        _IOCTL: _one_of(1, _IOCTLS),
         # With an address it would reach sockets of others, even from a socket pair.
-        *_call(_SENDTO, *_null(4)),
-        *([] if own_files else attributes),
-    ]
-    return _assemble(CODE | frozenset(_ATTRIBUTES.values() if own_files else ()), rules)
+        _SENDTO: _null(4),
+        **{call: [_ALLOW if own_files else _PRETEND] for call in _ATTRIBUTES.values()},
+    }
+    return _assemble(CODE, rules)
 
 
-def _assemble(allowed: frozenset[int], rules: list[bytes]) -> bytes:
-    """The filter program: 8 bytes per instruction, jumps relative to the next one."""
-    code = [
-        _instruction(_LD, 0, 0, _ARCH),
-        _instruction(_JEQ, 1, 0, AUDIT_ARCH_X86_64),
-        _REFUSE,
-        _instruction(_LD, 0, 0, _NR),
-        _instruction(_JGE, 0, 1, X32_BIT),
-        _REFUSE,
-    ]
-    for number in sorted(allowed):
-        code += _call(number, _ALLOW)
-    code += rules
-    code += _call(CLONE3, _MISSING)
-    code += _call(_PRLIMIT64, *_null(2))  # may read limits, never set them
-    code += _call(_PRCTL, *_one_of(0, (PR_SET_NAME,)))
-    code.append(_REFUSE)
-    return b"".join(code)
+def _assemble(allowed: frozenset[int], rules: dict[int, list[bytes]]) -> bytes:
+    """The filter program: 8 bytes per instruction, jumps relative to the next one.
+
+    A search tree over ranges of numbers, since the kernel compiles and tries out a filter each time it is installed.
+    """
+    decisions = {
+        **{number: [_ALLOW] for number in allowed},
+        **rules,
+        CLONE3: [_MISSING],
+        _PRLIMIT64: _null(2),  # may read limits, never set them
+        _PRCTL: _one_of(0, (PR_SET_NAME,)),
+    }
+    ranges = [(0, [_REFUSE])]
+    for number in range(max(decisions) + 2):  # the last one refuses whatever is above
+        if ranges[-1][1] != (decision := decisions.get(number, [_REFUSE])):
+            ranges.append((number, decision))
+    start = [_instruction(_LD, 0, 0, _ARCH), _instruction(_JEQ, 1, 0, AUDIT_ARCH_X86_64), _REFUSE]
+    return b"".join([*start, _instruction(_LD, 0, 0, _NR), *_search(ranges)])
+
+
+def _search(ranges: list[tuple[int, list[bytes]]]) -> list[bytes]:
+    """Find the range that a system call's number is in, and decide as it says. Each starts where the last one ends."""
+    if len(ranges) == 1:
+        return ranges[0][1]
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    return [_instruction(_JGE, len(below), 0, ranges[middle][0]), *below, *above]
 
 
 class _Program(ctypes.Structure):

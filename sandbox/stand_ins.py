@@ -149,9 +149,10 @@ _RANDOM_FUNCTIONS = (
 
 def random_values(seed: int) -> dict[str, object]:
     """`random`, seeded by the run: the same seed gives the same sequence, also after `seed()` with no argument."""
-    unseeded = 0
 
     class Random(random.Random):
+        _run_seed, _unseeded = 0, 0
+
         def __init__(self, x: Any = None) -> None:
             super().__init__(self._default() if x is None else x)
 
@@ -160,13 +161,19 @@ def random_values(seed: int) -> dict[str, object]:
 
         @staticmethod
         def _default() -> str:
-            nonlocal unseeded
-            unseeded += 1
-            return f"{seed}/{unseeded}"
+            Random._unseeded += 1
+            return f"{Random._run_seed}/{Random._unseeded}"
 
     Random.__module__, Random.__qualname__ = "random", "Random"
+    Random._run_seed = seed
     shared = Random(seed)
     return {"Random": Random, **picked(shared, _RANDOM_FUNCTIONS)}
+
+
+def reseed(values: Mapping[str, Any], seed: int) -> None:
+    """Make `random_values`, of which nothing has been used yet, those of another seed."""
+    values["Random"]._run_seed = seed
+    values["seed"](seed)
 
 
 class TypingName:

@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 
 import workflow
 import workflow.nodes
-from engine.drivers import drive_sync
+from engine.sync import drive_sync
 from sandbox.facades import facade
 from sandbox.frames import BlockingChannel, ChannelClosed
-from sandbox.guards import program_globals
+from sandbox.guards import begin, program_globals
 from sandbox.language import shown
 from sandbox.policy import compile_program
 from workflow.bridge import as_steps, perform
@@ -44,17 +44,33 @@ _PRINT_FRAME = 1 << 20
 _REPLIES: dict[str, Callable[..., Any]] = {"agent": AgentReply, "tool": ToolReply, "code": CodeReply}
 
 
+_ready: list[_Program] = []
+"""The program of a jail, made in the zygote before the fork."""
+_WARM_UP = """
+import re
+from workflow import AgentNode, Workflow
+def vote(answers: list, n=2) -> str:
+    return max(answers, key=lambda answer: answers.count(answer))
+values = {"a": [1, 2.5], **{}}
+values["b"] = [f"{name}" for name in values if name]
+for name, value in values.items():
+    if not value: continue
+workflow = Workflow("w").add_node(AgentNode(name="Solver", system_prompt="Solve."))
+print(values["a"][0], workflow.name)
+"""
+
+
 class _Described(Exception):
     """Ends a description at the first request that would leave the jail."""
 
 
 class _Program:
-    """One program under execution: its globals, what it printed, the workflow it ran, the last result."""
+    """One program under execution: its globals, what it printed, the workflow it ran, the last result.
 
-    def __init__(self, channel: BlockingChannel, job: dict[str, Any]) -> None:
-        self.channel = channel
-        self.question: str = job["question"]
-        self.describing: bool = job["op"] == "describe"
+    Built in the zygote, since that is most of the work; `begin` gives it its job.
+    """
+
+    def __init__(self) -> None:
         self.printed: list[str] = []
         self.size = 0
         self.first: WorkflowNode | None = None
@@ -65,9 +81,13 @@ class _Program:
                 "workflow.nodes", {name: getattr(workflow.nodes, name) for name in workflow.nodes.__all__}
             ),
         }
-        self.globals = program_globals(
-            question=self.question, write=self.write, run_code=self.run_code, seed=job["seed"], modules=modules
-        )
+        self.globals = program_globals(question="", write=self.write, run_code=self.run_code, seed=0, modules=modules)
+
+    def begin(self, channel: BlockingChannel, job: dict[str, Any]) -> None:
+        self.channel = channel
+        self.question: str = job["question"]
+        self.describing: bool = job["op"] == "describe"
+        begin(self.globals, self.question, job["seed"])
 
     def write(self, text: str) -> None:
         self.printed.append(text)
@@ -188,7 +208,8 @@ def _run_program(channel: BlockingChannel, job: dict[str, Any]) -> dict[str, Any
     compiled = compile_program(job["source"], PROGRAM)
     if compiled.code is None:
         return {"op": "rejected", "findings": [finding.model_dump() for finding in compiled.findings]}
-    program = _Program(channel, job)
+    program = _ready.pop()
+    program.begin(channel, job)
     try:
         drive_sync(Scheduler(program.steps(compiled.code)), program.send, program.receive)
     except _Described:
@@ -240,8 +261,6 @@ def warm() -> None:
             if issued.key:
                 scheduler.reply(issued.key, AgentReply(r"<delivery>\boxed{1}</delivery> Verdict: CORRECT"))
     describe(chain)
-    compiled = compile_program("x = 1\n", PROGRAM)
-    assert compiled.code is not None
-
-
-warm()
+    compiled = compile_program(_WARM_UP, PROGRAM)
+    assert compiled.code is not None, compiled.findings
+    _ready.append(_Program())

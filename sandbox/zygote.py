@@ -11,6 +11,7 @@ up; it then runs nothing), `workspace`. When the host hangs up, its jails and fo
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import gc
 import importlib
@@ -20,12 +21,14 @@ import resource
 import select
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sandbox import jail, kernel
-from sandbox.jail import JailLimits, Kind, Mode
+from sandbox.jail import JailLimits, Kind, Mode, Walls
 
+START = "import json, sys, sandbox.zygote; sandbox.zygote.main(**json.loads(sys.argv[1]))"
+"""The command of a zygote's interpreter, with the arguments of `main` as JSON."""
 MAX_MESSAGE = 1 << 16
 FIRST_OWN_FD = 64
 """Lowest descriptor of the zygote's own; below it a jail's descriptors find their places."""
@@ -43,22 +46,33 @@ class Zygote:
         folder: str,
         job: Job,
         many_uids: bool,
-        extra: list[str],
+        walls: Walls,
         base_mb: int,
+        contained: bool,
     ) -> None:
         self.control = control
-        self.pidfd = fcntl.fcntl(os.pidfd_open(os.getpid()), fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD)
+        self.pid = os.getpid()
+        # Only where jails cannot see their parent; gVisor's kernel has no such descriptors.
+        self.pidfd: int | None = None
+        if mode == "j":
+            self.pidfd = fcntl.fcntl(os.pidfd_open(self.pid), fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD)
+        self.kept = [0, 1, 2, 3, *sorted(fd for fd in (control.fileno(), self.pidfd) if fd is not None)]
         self.kind: Kind = kind
         self.mode: Mode = mode
         self.job = job
         self.folder = folder
         self.many_uids = many_uids
-        self.extra = extra
+        self.walls = walls
         self.base_mb = base_mb
+        self.contained = contained
         self.running: dict[int, int] = {}
 
     def send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
-        socket.send_fds(self.control, [json.dumps(message).encode()], fds or [])
+        data = json.dumps(message).encode()
+        if fds:
+            socket.send_fds(self.control, [data], fds)
+        else:
+            self.control.send(data)
 
     def serve(self) -> None:
         """Answer until the host hangs up."""
@@ -130,13 +144,14 @@ class Zygote:
 
     def remove(self, path: str) -> None:
         """Delete a folder if there is one; unless it is empty, in a process of its own, which `reap` will meet."""
-        with contextlib.suppress(OSError):
+        try:
             os.rmdir(path)
-        if os.path.isdir(path) and os.fork() == 0:
-            try:
-                os.execv(RM[0], [*RM, path])
-            finally:
-                os._exit(1)
+        except OSError:
+            if os.path.isdir(path) and os.fork() == 0:
+                try:
+                    os.execv(RM[0], [*RM, path])
+                finally:
+                    os._exit(1)
 
     def spawn(self, message: dict[str, Any], fds: list[int]) -> None:
         number = message["id"]
@@ -153,7 +168,8 @@ class Zygote:
                 # Over the zygote's own channel, which no jail keeps: nothing that runs in one can say this.
                 self.send({"op": "failed", "id": number, "error": f"{type(error).__name__}: {error}"})
                 os._exit(1)
-            os.close(self.pidfd)
+            if self.pidfd is not None:
+                os.close(self.pidfd)
             self.control.close()
             self.job(fds)
         finally:
@@ -162,8 +178,10 @@ class Zygote:
     def become_jail(self, message: dict[str, Any], fds: list[int]) -> None:
         """In the child: put up every wall. Raises OSError when one fails."""
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         limits = JailLimits(**message["limits"], base_mb=self.base_mb)
+        if self.contained:  # when the container is out of memory, a jail goes, not what serves it
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+                score.write("900")
         workspace = message["workspace"]
         if self.mode == "j":
             work = jail.WORK
@@ -178,15 +196,21 @@ class Zygote:
         else:
             work = self.workspace_path(workspace) if workspace else self.scratch_path(message["id"])
         os.environ.update({"HOME": work, "TMPDIR": work})
-        self.keep_only(fds)
+        self.place(fds)
         if self.mode == "j":
             kernel.enter_root("/jail")
-        jail.enter(self.mode, self.kind, limits, self.user(message), work, self.extra)
+        self.walls.enter(limits, self.user(message), work, self.kept)
         # From here on the zygote's death kills this process; it must not have died before.
-        orphaned = select.poll()
-        orphaned.register(self.pidfd, select.POLLIN)
-        if orphaned.poll(0):
+        if self.orphaned():
             os._exit(1)
+
+    def orphaned(self) -> bool:
+        """In a child: whether the zygote has ended."""
+        if self.pidfd is None:
+            return os.getppid() != self.pid
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(0))
 
     def user(self, message: dict[str, Any]) -> int | None:
         """The user id of a run, if it can have one of its own. Runs in one workspace share theirs."""
@@ -195,19 +219,12 @@ class Zygote:
         # Inside the zygote's user namespace its ids start at 1.
         return (message["workspace"] or message["id"]) % jail.UIDS + (1 if self.mode == "j" else jail.FIRST_UID)
 
-    def keep_only(self, fds: list[int]) -> None:
-        """Move the run's descriptors to their places (code: its streams to 0-2; 3 for the other) and close the rest.
-
-        The zygote's own two stay open until the walls are up.
-        """
+    def place(self, fds: list[int]) -> None:
+        """Move the run's descriptors to their places (code: its streams to 0-2; 3 for the other)."""
         others, last = (fds[1:], fds[0]) if self.kind == "code" else ([], fds[0])
         for target, fd in [*enumerate(others), (3, last)]:
             os.dup2(fd, target)
         fds[:] = [3]
-        start = 4
-        for fd in (*sorted((self.control.fileno(), self.pidfd)), os.sysconf("SC_OPEN_MAX")):
-            os.closerange(start, fd)
-            start = fd + 1
 
     def workspace_path(self, number: int) -> str:
         return f"{'' if self.mode == 'j' else self.folder}/workspaces/{int(number)}"
@@ -245,7 +262,31 @@ class Zygote:
             self.remove(path)
 
 
-def enter_namespaces(control: socket.socket, kind: Kind, folder: str, extra: list[str]) -> bool:
+@contextlib.contextmanager
+def fewer_fork_hooks() -> Iterator[None]:
+    """Keep what is imported from putting its locks right after each fork: a zygote has one thread, which holds none.
+
+    That would be a good part of what a run costs.
+    """
+    register: Callable[..., None] = os.register_at_fork
+
+    def register_others(**hooks: Callable[[], object]) -> None:
+        if not any(hook.__module__ in ("threading", "logging") for hook in hooks.values()):
+            register(**hooks)
+
+    os.register_at_fork = register_others
+    try:
+        yield
+    finally:
+        os.register_at_fork = register
+
+
+_MOUNT_POINT = "/proc"
+"""Where mode j builds its root: in the zygote's own mount namespace, on a folder that is always there, so that no other
+folder has to be made and removed. What lies beneath is needed no more."""
+
+
+def enter_namespaces(control: socket.socket, kind: Kind, extra: list[str]) -> bool:
     """Mode j: give the zygote its own namespaces and a root that holds only the jail's. True if it has many user ids.
 
     The network namespace is shared by this zygote's jails and holds nothing but an unused loopback; their seccomp
@@ -268,47 +309,64 @@ def enter_namespaces(control: socket.socket, kind: Kind, folder: str, extra: lis
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
-    kernel.mount("none", folder, "tmpfs", kernel.MS_NOSUID, "size=1m,mode=755")
+    kernel.mount("none", _MOUNT_POINT, "tmpfs", kernel.MS_NOSUID, "size=1m,mode=755")
     for name in ("jail", "workspaces"):
-        os.mkdir(f"{folder}/{name}")
-    jail.build_root(f"{folder}/jail", kind, extra)
-    kernel.enter_root(folder)
+        os.mkdir(f"{_MOUNT_POINT}/{name}")
+    jail.build_root(f"{_MOUNT_POINT}/jail", kind, extra)
+    kernel.enter_root(_MOUNT_POINT)
     return many
 
 
-def main(control_fd: int, kind: Kind, mode: Mode, folder: str, preload: list[str], extra: list[str]) -> None:
+def main(
+    control_fd: int,
+    kind: Kind,
+    mode: Mode,
+    folder: str,
+    preload: list[str],
+    extra: list[str],
+    allow_weak: bool = False,
+    processes: int | None = None,
+) -> None:
     control = socket.socket(fileno=fcntl.fcntl(control_fd, fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD))
     os.close(control_fd)
     os.umask(0o022)
-    module = importlib.import_module("sandbox.jailed_code" if kind == "code" else "sandbox.worker")
-    job: Job = module.run_call if kind == "call" else module.run
-    for name in preload:
-        loaded = importlib.import_module(name)
-        if hasattr(loaded, "warm"):
-            loaded.warm()
+    with fewer_fork_hooks():
+        module = importlib.import_module("sandbox.jailed_code" if kind == "code" else "sandbox.worker")
+        job: Job = module.run_call if kind == "call" else module.run
+        for name in preload:
+            loaded = importlib.import_module(name)
+            if hasattr(loaded, "warm"):
+                loaded.warm()
+        module.warm()
     with open("/proc/self/statm") as statm:
         base_mb = int(statm.read().split()[0]) * resource.getpagesize() // (1 << 20) + 16
     silence = os.open("/dev/null", os.O_RDWR)
     try:
         if mode == "j":
-            many_uids = enter_namespaces(control, kind, folder, extra)
+            many_uids = enter_namespaces(control, kind, extra)
         else:
+            os.makedirs(folder, exist_ok=True)
+            os.chmod(folder, 0o711)
             for name in ("empty", "scratch", "workspaces"):
                 os.mkdir(f"{folder}/{name}")
             os.chmod(f"{folder}/empty", 0o555)
             many_uids = jail.may_change_users() and (kind == "program" or jail.shared_files_reachable(extra))
+        walls = Walls(
+            mode, kind, own_users=many_uids, root="/jail", extra=extra, allow_weak=allow_weak, processes=processes
+        )
     except OSError as error:
-        control.send(json.dumps({"op": "failed", "id": 0, "error": str(error)}).encode())
+        fix = jail.WALL_FIX if error.errno == errno.ENOSYS else ""
+        control.send(json.dumps({"op": "failed", "id": 0, "error": str(error), "fix": fix}).encode())
         return
     os.environ.clear()
     os.environ.update({"PATH": "/nonexistent", "LANG": "C.UTF-8"})
-    zygote = Zygote(control, kind, mode, folder, job, many_uids, extra, base_mb)
+    zygote = Zygote(control, kind, mode, folder, job, many_uids, walls, base_mb, contained=processes is not None)
     # What is alive now stays shared with every child: keep the collector from touching it.
     gc.collect()
     gc.freeze()
-    zygote.send({"op": "ready", "mode": mode})
-    os.dup2(silence, 2)  # what a jail inherits as its stderr
-    os.close(silence)
     with contextlib.suppress(ConnectionError):
+        zygote.send({"op": "ready", "missing": walls.missing})
+        os.dup2(silence, 2)  # what a jail inherits as its stderr
+        os.close(silence)
         zygote.serve()
     zygote.end()

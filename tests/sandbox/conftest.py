@@ -1,36 +1,26 @@
 import asyncio
+import os
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import docker_engine
 import pytest
-from jails import Jail
-from outside import Outside
+from bench import EVERYTHING, SEEN, Bench
+from grader import passed_tests
+from jails import Jail, why_not
 
 from sandbox import ProcessSandbox
-from sandbox.hatchery import Hatchery
+from sandbox.conformance import backends
+from sandbox.conformance.attacks import ATTACKS
+from sandbox.conformance.attacks.attack import Attack
+from sandbox.conformance.backend import PRELOAD, subject_of
+from sandbox.conformance.contain import Verdict, contain
+from sandbox.conformance.outside import Outside
+from sandbox.conformance.report import Seen, written_into
 from sandbox.jail import Mode
-from workflow.failures import SandboxUnavailable
-
-PRELOAD = ("called_functions",)
-_refused: dict[str, str] = {}
-_contained: dict[str, list[bool]] = {}
-
-
-def why_not(mode: Mode) -> str:
-    """Why this machine cannot run a mode; empty where it can. Probed once."""
-
-    async def probe() -> str:
-        async with ProcessSandbox(mode=mode) as sandbox:
-            try:
-                result = await sandbox.run_code("print(1)")
-            except SandboxUnavailable as error:
-                return str(error)
-        assert result.stdout == "1\n"
-        return ""
-
-    if mode not in _refused:
-        _refused[mode] = asyncio.run(probe())
-    return _refused[mode]
+from sandbox.strength import CONFIGURATIONS
 
 
 @pytest.fixture(scope="session", params=["j", "j0"])
@@ -77,11 +67,7 @@ def escaped(mode: Mode, outside: Outside) -> Iterator[Jail]:
     """A sandbox whose programs are unguarded Python: what the program jail is worth when the policy has failed."""
 
     async def start() -> ProcessSandbox:
-        sandbox = ProcessSandbox(mode=mode)
-        hatchery = Hatchery("program", mode, ("unguarded",))
-        await hatchery.start()
-        sandbox._hatcheries["program"] = hatchery
-        return sandbox
+        return backends.unguarded_j() if mode == "j" else backends.unguarded_j0()
 
     with asyncio.Runner() as runner:
         jail = Jail(runner, runner.run(start()), mode)
@@ -89,12 +75,52 @@ def escaped(mode: Mode, outside: Outside) -> Iterator[Jail]:
         runner.run(jail.sandbox.close())
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" and "test_hostile_" in report.nodeid and not report.skipped:
-        mode = "j0" if "[j0" in report.nodeid else "j"
-        _contained.setdefault(mode, []).append(report.passed)
+@pytest.fixture(scope="session", params=backends.BACKENDS, ids=lambda backend: backend.name)
+def bench(request: pytest.FixtureRequest, outside: Outside) -> Iterator[Bench]:
+    """Every configuration in turn, with a sandbox for all its tests. What cannot run here says why."""
+    if not (EVERYTHING or request.param.name.startswith("process/")):
+        pytest.skip("part of make test-sandbox")
+    docker, tier = request.param.name.startswith("docker/"), request.param.name.partition("/")[2]
+    # An engine needs the image first.
+    if reason := (docker and docker_engine.why_no(tier)) or backends.why_not(request.param):
+        SEEN[request.param.name] = Seen(request.param.name, why_not=reason)
+        pytest.skip(reason)
+    with asyncio.Runner() as runner:
+        context = subject_of(request.param)
+        yield Bench(runner, runner.run(context.__aenter__()))
+        runner.run(context.__aexit__(None, None, None))
+
+
+def corpus(bench: Bench) -> list[Attack]:
+    """All attacks; two of each family and kind where every run waits for a container of its own."""
+    if bench.subject.backend.name not in ("docker/strict", "docker/gvisor"):
+        return [*ATTACKS]
+    counts: Counter[tuple[str, str]] = Counter()
+    chosen = []
+    for attack in ATTACKS:
+        counts[attack.family, attack.kind] += 1
+        if counts[attack.family, attack.kind] <= 2:
+            chosen.append(attack)
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def verdicts(bench: Bench, outside: Outside) -> dict[str, list[Verdict]]:
+    """By family. All of them at once, since many last as long as their limits."""
+    found: dict[str, list[Verdict]] = {}
+    for verdict in bench.run(contain(bench.subject, corpus(bench), outside, passed_tests), 900):
+        found.setdefault(verdict.attack.family, []).append(verdict)
+        bench.seen.verdicts.append(verdict)
+    return found
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    for mode, outcomes in sorted(_contained.items()):
-        terminalreporter.write_line(f"hostile corpus, mode {mode}: {sum(outcomes)} of {len(outcomes)} contained")
+    for seen in SEEN.values():
+        terminalreporter.write_line(f"{seen.name}: {seen.summary()}")
+    if page := os.environ.get("PAGE"):
+        path = Path(page)
+        results = [
+            SEEN.get(name) or Seen(name, why_not="left out when this page was written") for name in CONFIGURATIONS
+        ]
+        path.write_text(written_into(path.read_text(encoding="utf-8"), results), encoding="utf-8")
+        terminalreporter.write_line(f"written to {page}")

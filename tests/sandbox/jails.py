@@ -11,38 +11,13 @@ from typing import Any
 
 from engine.session import Run
 from sandbox import CodeResult, ProcessSandbox
+from sandbox.conformance import backends
+from sandbox.conformance.scripted import SHORT, Scripted, until, workflow_of
 from sandbox.hatchery import Hatchery
 from sandbox.jail import Mode
-from workflow.completion import Completion, CompletionRequest, Usage
-from workflow.limits import CodeLimits, Limits
+from workflow.limits import Limits
 
-SHORT = CodeLimits(wall_s=20, cpu_s=10, memory_mb=256)
-
-
-class Scripted:
-    """An engine that answers with a text, or with what a function makes of the request; records what it was asked."""
-
-    name = "scripted"
-
-    def __init__(self, reply: str | Callable[[CompletionRequest], str] = "It is \\boxed{42}.", delay_s: float = 0):
-        self._reply, self._delay_s = reply, delay_s
-        self.asked: list[CompletionRequest] = []
-        self.now = 0
-        self.most_at_once = 0
-
-    async def complete(self, request: CompletionRequest) -> Completion:
-        self.asked.append(request)
-        self.now += 1
-        self.most_at_once = max(self.most_at_once, self.now)
-        try:
-            await asyncio.sleep(self._delay_s)
-            text = self._reply if isinstance(self._reply, str) else self._reply(request)
-            return Completion(text=text, usage=Usage(prompt_tokens=10, completion_tokens=5))
-        finally:
-            self.now -= 1
-
-    async def close(self) -> None:
-        return None
+__all__ = ["SHORT", "Scripted", "until", "workflow_of"]
 
 
 class Jail:
@@ -89,6 +64,11 @@ def run_in(mode: Mode, work: Callable[[ProcessSandbox], Coroutine[Any, Any, Any]
     return asyncio.run(main())
 
 
+def why_not(mode: Mode) -> str:
+    """Why this machine cannot run a mode; empty where it can. Probed once."""
+    return backends.why_not(next(backend for backend in backends.BACKENDS if backend.name == f"process/{mode}"))
+
+
 def hatcheries(sandbox: ProcessSandbox) -> list[Hatchery]:
     return list(sandbox._hatcheries.values())
 
@@ -124,24 +104,5 @@ def jailed_processes(sandbox: ProcessSandbox) -> set[int]:
     return found
 
 
-async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
-    """Wait for something that another process does; fails the test when it does not."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
-
-
-def workflow_of(*lines: str) -> str:
-    """A program of one agent, after some lines of its own."""
-    return "\n".join(
-        [
-            "from workflow import AgentNode, Workflow",
-            *lines,
-            "workflow = Workflow('w')",
-            "workflow.add_node(AgentNode('solver', 'Solve it.'))",
-        ]
-    )

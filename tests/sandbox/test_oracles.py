@@ -1,15 +1,32 @@
-"""The oracles of the hostile corpus notice: each attack, made from outside a jail, is caught by `Outside.check`."""
+"""The oracles of the corpus notice: attacks made without a jail, or in a weakened one, do not count as contained."""
 
+import asyncio
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from outside import MARK, Outside, started_processes
+from bench import Bench
+from grader import passed_tests
+
+from engine.session import Run
+from sandbox import CodeResult, ProcessSandbox
+from sandbox.conformance.attacks import ATTACKS, ESCAPED, Attack
+from sandbox.conformance.backend import Subject
+from sandbox.conformance.backends import BACKENDS
+from sandbox.conformance.contain import SIX, contain, judge_channel, judge_code, judge_program, judge_unguarded
+from sandbox.conformance.outside import Outside
+from sandbox.conformance.scripted import Scripted, workflow_of
+from sandbox.hatchery import Hatchery
+from sandbox.jail import Kind, Mode
 
 
 @pytest.fixture
@@ -46,7 +63,7 @@ def kill(outside: Outside) -> None:
     outside.bystander.wait(5)
 
 
-ATTACKS: dict[str, Callable[[Outside], object]] = {
+DEEDS: dict[str, Callable[[Outside], object]] = {
     "chmod": lambda outside: outside.canary.chmod(0o600),
     "utime": lambda outside: os.utime(outside.victim, (0, 0)),
     "write": lambda outside: outside.victim.write_text("changed"),
@@ -63,34 +80,186 @@ ATTACKS: dict[str, Callable[[Outside], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_is_noticed(watched, name):
-    watched.check("nothing yet")
-    ATTACKS[name](watched)
-    with pytest.raises(AssertionError):
-        watched.check("done")
+@pytest.mark.parametrize("name", DEEDS)
+def test_a_deed_is_noticed_once(watched: Outside, name: str) -> None:
+    assert watched.noticed("nothing yet") == []
+    DEEDS[name](watched)
+    assert len(watched.noticed("done")) == 1
+    assert watched.noticed("and then nothing more") == []
 
 
-def test_a_leaked_secret_is_noticed(watched):
+def test_a_leaked_secret_is_noticed(watched: Outside) -> None:
     for place in (watched.canary.read_text(), os.environ[watched.variable]):
-        with pytest.raises(AssertionError, match="secret"):
-            watched.check(f"look: {place}")
+        assert watched.noticed(f"look: {place}") == ["the secret came out"]
 
 
-def test_the_bystanders_memory_holds_the_secret(watched):
+def test_the_bystanders_memory_holds_the_secret(watched: Outside) -> None:
     with open(f"/proc/{watched.bystander.pid}/mem", "rb") as memory:
         memory.seek(watched.address)
         assert watched.secret.encode() in memory.read(200)
 
 
-def test_a_started_process_is_noticed(watched):
-    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", MARK])
-    try:
-        deadline = time.monotonic() + 10
-        while started_processes() != [started.pid]:
-            assert time.monotonic() < deadline
-        with pytest.raises(AssertionError, match="processes"):
-            watched.check()
-    finally:
-        started.kill()
-        started.wait(5)
+def test_a_started_process_is_noticed_and_ended(watched: Outside) -> None:
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", watched.mark])
+    deadline = time.monotonic() + 10
+    while started.pid not in watched.started_processes():
+        assert time.monotonic() < deadline
+    assert any("process was started" in text for text in watched.noticed())
+    assert started.wait(5) == -signal.SIGKILL
+
+
+# The attacks of the corpus, where nothing holds them
+
+
+@pytest.mark.parametrize(
+    "attack", [attack for attack in ATTACKS if attack.control and attack.kind == "code"], ids=lambda attack: attack.id
+)
+def test_code_without_a_jail_is_not_contained(watched: Outside, tmp_path: Path, attack: Attack) -> None:
+    with (tmp_path / "said").open("w+") as said:  # a pipe would be held open by what it starts
+        done = subprocess.run(
+            [sys.executable, "-c", watched.fill_in(attack.source)], stdout=said, stderr=said, timeout=60, cwd=tmp_path
+        )
+        said.seek(0)
+        text = said.read()
+    if "ENOSYS" in text and ESCAPED not in text:
+        pytest.skip(f"this kernel has no such thing: {text}")
+    result = CodeResult(exit_status=done.returncode, stdout=text, stderr="", duration_s=0)
+    assert judge_code(attack, result) + watched.noticed(text)
+
+
+EVERY_PROGRAM = """
+import contextlib, io, json, sys
+got = {}
+for name, source in json.load(sys.stdin).items():
+    kept = []
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        try:
+            names = {"keep": lambda *loot: kept.append(loot), "__name__": "__main__", "question": "q"}
+            exec(compile(source, "x", "exec"), names)
+        except BaseException as error:
+            got[name] = repr(error)
+    if kept or "ESCAPED" in said.getvalue():
+        got[name] = "ESCAPED"
+json.dump(got, sys.stdout)
+"""
+
+
+def test_programs_without_policy_and_jail_are_not_contained(watched: Outside, tmp_path: Path) -> None:
+    """Each program of the corpus that claims to be an attack gets what it wants in plain Python."""
+    claims = [attack for attack in ATTACKS if attack.kind == "program" and attack.control]
+    assert len(claims) > 100
+    sources = {attack.id: watched.fill_in(attack.source) for attack in claims}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", EVERY_PROGRAM],
+        input=json.dumps(sources), capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    got = json.loads(done.stdout)
+    assert {attack.id: got.get(attack.id) for attack in claims if got.get(attack.id) != ESCAPED} == {}
+
+
+class _WithoutSeccomp(ProcessSandbox):
+    """Its code runs in mode j0 with no filter for system calls."""
+
+    async def _start(self, kind: Kind, mode: Mode, preload: tuple[str, ...]) -> Hatchery:
+        return await super()._start(kind, mode, ("no_seccomp",) if kind == "code" else preload)
+
+
+def test_code_in_a_jail_without_seccomp_is_not_contained(
+    any_mode: Mode, watched: Outside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real jail less one wall: what that wall alone keeps in gets out, and is noticed from outside."""
+    (tmp_path / "no_seccomp.py").write_text("from sandbox import seccomp\nseccomp.install = lambda program: None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {"network: a listening socket", "network: what a socket pair can reach", "processes: fork and clone",
+             "shared memory: posix"}  # fmt: skip
+    attacks = [attack for attack in ATTACKS if attack.kind == "code" and f"{attack.family}: {attack.name}" in names]
+    assert len(attacks) == len(names)
+
+    async def attempt() -> list[str]:
+        async with _WithoutSeccomp(mode="j0") as sandbox:
+            verdicts = await contain(Subject(BACKENDS[-1], sandbox), attacks, watched)
+        reached = next(verdict for verdict in verdicts if verdict.attack.name == "a listening socket")
+        assert any("somebody connected" in escape for escape in reached.escapes)
+        return [verdict.attack.id for verdict in verdicts if verdict.contained]
+
+    assert asyncio.run(attempt()) == []
+
+
+# Judges
+
+
+FINE = CodeResult(exit_status=0, stdout="", stderr="", duration_s=0.1)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.id)
+def test_an_attack_that_says_that_it_escaped_is_believed(bare_run: Run, attack: Attack) -> None:
+    said = FINE.model_copy(update={"stdout": f"blocked\n{ESCAPED}\n"})
+    run = bare_run.model_copy(update={"output": f"blocked\n{ESCAPED}\n"})
+    match attack.kind:
+        case "code":
+            assert judge_code(attack, said)
+            assert judge_code(attack, FINE.model_copy(update={"duration_s": 1e4}))
+            if attack.ends and "ok" not in attack.ends:
+                assert judge_code(attack, FINE), "it ended as if nothing had stopped it"
+        case "program":
+            if "answer" not in attack.ends:
+                assert judge_program(attack, run)
+                assert judge_program(attack, bare_run), "it ended as if nothing had stopped it"
+        case "unguarded":
+            assert judge_unguarded(attack, run)
+            assert judge_program(attack, bare_run), "the policy did not refuse it"
+        case "channel":
+            forged = bare_run.model_copy(update={"answer": "\\boxed{7}", "answer_from": "a"})
+            assert judge_channel(attack, forged)
+
+
+@pytest.fixture(scope="session")
+def bare_run(any_mode: Mode) -> Run:
+    """An honest run."""
+
+    async def honest() -> Run:
+        async with ProcessSandbox(mode=any_mode) as sandbox:
+            return await sandbox.run_program(workflow_of(), "6 * 7?", engine=Scripted(SIX))
+
+    return asyncio.run(honest())
+
+
+class _Changed:
+    """A sandbox whose next program finds a shared value changed, and whose next code finds a file."""
+
+    def __init__(self, sandbox: ProcessSandbox) -> None:
+        self._sandbox = sandbox
+
+    async def run_program(self, source: str, *args: object, **options: object) -> Run:
+        changed = source.replace("math.pi", "math.e")
+        return await self._sandbox.run_program(changed, *args, **options)  # type: ignore[arg-type]
+
+    async def run_code(self, code: str, **options: object) -> CodeResult:
+        left = textwrap.dedent("open('left', 'w').close()\n") + code
+        return await self._sandbox.run_code(left, **options)  # type: ignore[arg-type]
+
+
+def test_what_an_attack_changed_for_the_next_run_is_noticed(any_mode: Mode, watched: Outside) -> None:
+    attacks = [
+        next(attack for attack in ATTACKS if attack.kind == "program" and attack.name == "question.x = 1"),
+        next(attack for attack in ATTACKS if attack.kind == "code" and attack.name == "sockets of every family"),
+    ]
+
+    async def attempt() -> list[tuple[str, ...]]:
+        async with ProcessSandbox(mode=any_mode) as sandbox:
+            subject = Subject(BACKENDS[-1], _Changed(sandbox))  # type: ignore[arg-type]
+            return [verdict.escapes for verdict in await contain(subject, attacks, watched)]
+
+    program, code = asyncio.run(attempt())
+    assert any("the next program differs" in text for text in program)
+    assert any("the next run of code differs" in text for text in code)
+
+
+def test_a_right_solution_passes_its_tests_and_so_would_a_forged_one(bench: Bench, watched: Outside) -> None:
+    right = replace(
+        next(attack for attack in ATTACKS if attack.kind == "grade"), source="def square(x): return x * x\n"
+    )
+    [verdict] = bench.run(contain(bench.subject, [right], watched, passed_tests))
+    assert verdict.escapes == ("it passed 5 tests",)

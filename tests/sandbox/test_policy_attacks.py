@@ -1,6 +1,7 @@
-"""Attacks on the policy. Each is first shown to work in plain Python, then to reach nothing under the policy.
+"""The corpus's attacks on the policy, in this process, where what a program hands to `keep` can be looked at.
 
-A program hands its loot to `keep`. The oracle looks at what was kept, not at how the attack was refused.
+Each is first shown to work in plain Python, then to get nothing forbidden under the policy, however it was refused.
+The same attacks run in jails in `test_attacks`. Also: everything that attributes and simple calls can reach.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import builtins
 import collections
 import functools
 import json
-import textwrap
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,6 +21,8 @@ import sandbox.policy
 import workflow
 from sandbox.access import read_attribute
 from sandbox.classes import Facade, ProgramMeta
+from sandbox.conformance.attacks import ESCAPED, introspection, modules
+from sandbox.conformance.attacks.shadowing import FORMS, GUARDS, shadowing
 from sandbox.guards import program_globals
 from workflow.tools import Tool
 
@@ -53,199 +55,36 @@ def forbidden(value: Any) -> bool:
     return isinstance(value, str) and ("__builtins__" in value or "<module " in value)
 
 
-def attack(source: str, *, plain: bool) -> tuple[Outcome, list[Any]]:
-    """Run an attack; return what happened and the forbidden loot."""
-    loot: list[Any] = []
+def attack(source: str, *, plain: bool) -> tuple[list[Any], Outcome, list[Any]]:
+    """Run an attack; return all it kept, what happened, and what of it is forbidden."""
+    kept: list[Any] = []
 
-    def keep(value: Any) -> None:
-        loot.append(value)
+    def keep(*loot: Any) -> None:
+        kept.extend(loot)
 
     if plain:
-        outcome = run_plain(textwrap.dedent(source), {"keep": keep})
+        outcome = run_plain(source, {"keep": keep})
     else:
-        outcome = run("from vault import keep\n" + textwrap.dedent(source), vault={"keep": keep})
-    return outcome, [value for value in loot if forbidden(value)]
+        outcome = run("from vault import keep\n" + source, vault={"keep": keep})
+    return kept, outcome, [value for value in kept if forbidden(value)]
 
 
-READS = {
-    "mro": "keep(().__class__.__mro__)",
-    "mro method": "keep(int.mro())",
-    "base and subclasses": "keep(().__class__.__base__.__subclasses__())",
-    "metaclass by type": "keep(type(type(1)))",
-    "class from text": "keep(type('X', (), {'f': 1}).__dict__)",
-    "dunder built up": "keep(getattr(keep, '__glo' + 'bals__'))",
-    "dunder by reduce": "import functools\nkeep(functools.reduce(getattr, ['__class__', '__mro__'], 1))",
-    "attribute name of a subclass of str": """
-        class Name(str):
-            def startswith(self, *_): return False
-        keep(getattr(keep, Name('__globals__')))
-        """,
-    "attribute name that lies about equality": """
-        class Name(str):
-            def __hash__(self): return hash('__globals__')
-            def __eq__(self, other): return True
-        keep(getattr(keep, Name('__globals__')))
-        """,
-    "format": "keep('{0.__globals__}'.format(keep))",
-    "format by map": "keep(list(map('{0.__globals__}'.format, [keep]))[0])",
-    "format through the class": "keep(str.format('{0.__globals__}', keep))",
-    "format through the class, by map": "keep(list(map(str.format, ['{0.__globals__}'], [keep]))[0])",
-    "format_map": "keep('{x.__globals__}'.format_map({'x': keep}))",
-    "format item": "keep('{0[k].__globals__}'.format({'k': keep}))",
-    "format nested in a spec": """
-        class F:
-            def __format__(self, spec): keep(spec); return ''
-        '{0:{1.__globals__}}'.format(F(), keep)
-        """,
-    "format of a subclass": """
-        class S(str): pass
-        keep(S('{0.__globals__}').format(keep))
-        """,
-    "format by super": """
-        class S(str):
-            def f(self, *a): return super().format(*a)
-        keep(S('{0.__globals__}').f(keep))
-        """,
-    "format under another name": """
-        class S(str):
-            f = str.format
-        keep(S('{0.__globals__}').f(keep))
-        """,
-    "format by augmented assignment": """
-        class S(str): pass
-        class Taker:
-            def __radd__(self, other): return other
-        s = S('{0.__globals__}')
-        s.format += Taker()
-        keep(s.format(keep))
-        """,
-    "format through a subclass of super": """
-        class S(str): pass
-        class Peek(super): pass
-        keep(Peek(S, S('{0.__globals__}')).format(keep))
-        """,
-    "string.Formatter": "import string\nkeep(string.Formatter().format('{0.__globals__}', keep))",
-    "UserString": "import collections\nkeep(collections.UserString('{0.__globals__}').format(keep))",
-    "generator frame": "g = (x for x in 'a')\nkeep(g.gi_frame)",
-    "generator frame by name": "g = (x for x in 'a')\nkeep(getattr(g, 'gi_' + 'frame'))",
-    "generator code": "g = (x for x in 'a')\nkeep(getattr(g, 'gi_' + 'code'))",
-    "coroutine frame": "async def f(): pass\nc = f()\nkeep(c.cr_frame)\nc.close()",
-    "asynchronous generator frame": "async def f(): yield\nkeep(f().ag_frame)",
-    "traceback": "try: 1 / 0\nexcept Exception as e: keep(e.__traceback__.tb_frame.f_globals)",
-    "traceback by name": "try: 1 / 0\nexcept Exception as e: keep(getattr(e, '__trace' + 'back__'))",
-    "traceback in __exit__": """
-        class C:
-            def __enter__(self): pass
-            def __exit__(self, kind, error, trace): keep(getattr(trace, 'tb_' + 'frame')); return True
-        with C(): 1 / 0
-        """,
-    "context of an exception": """
-        try:
-            try: 1 / 0
-            except Exception: raise ValueError
-        except Exception as e: keep(e.__context__.__traceback__)
-        """,
-    "except*": "try: raise ExceptionGroup('', [ValueError()])\nexcept* ValueError as e: keep(e.__traceback__)",
-    "AttributeError.obj": "import json\ntry: json.nothing\nexcept AttributeError as e: keep(e.obj)",
-    "AttributeError.obj through a class attribute": """
-        import json
-        class E(AttributeError):
-            alias = AttributeError.obj
-        keep(E('x', obj=json).alias)
-        """,
-    "AttributeError.obj by super": """
-        import json
-        class E(AttributeError):
-            def f(self): return super().obj
-        keep(E('x', obj=json).f())
-        """,
-    "builtins": "keep(__builtins__)",
-    "builtins of the import": "keep(__import__)",
-    "globals of a function": "def f(): pass\nkeep(f.__globals__)",
-    "code of a function": "def f(): pass\nkeep(f.__code__)",
-    "closure of a function": "def f(x): return lambda: x\nkeep(f(1).__closure__[0])",
-    "wrapped function": "import functools\n@functools.lru_cache\ndef f(): pass\nkeep(f.__wrapped__.__globals__)",
-    "method of a class": "class A:\n    def f(self): pass\nkeep(A().f.__func__.__globals__)",
-    "full-width letters": "keep(keep.__ｇｌｏｂａｌｓ__)",
-    "full-width letters in text": """
-        import unicodedata
-        keep(getattr(keep, unicodedata.normalize('NFKC', '__ｇｌｏｂａｌｓ__')))
-        """,
-    "attrgetter": "import operator\nkeep(operator.attrgetter('__globals__')(keep))",
-    "methodcaller": "import operator\nkeep(operator.methodcaller('__getattribute__', '__globals__')(keep))",
-    "update_wrapper": """
-        import functools
-        class Box: pass
-        box = functools.update_wrapper(Box(), keep, assigned=('__globals__',))
-        keep(box.__globals__)
-        """,
-    "wraps with names": """
-        import functools
-        class Box: pass
-        keep(functools.wraps(keep, assigned=('__globals__',))(Box()).__globals__)
-        """,
-    "class hooks": """
-        class A:
-            def __init_subclass__(cls): keep(type(cls))
-        class B(A): pass
-        """,
-    "metaclass": "class A(metaclass=type): pass\nkeep(A.__class__)",
-    "own metaclass": "class M(type): pass\nkeep(M)",
-    "class item": "class A:\n    def __class_getitem__(cls, k): return type(cls)\nkeep(A[0])",
-    "own getattribute": """
-        class A:
-            def __getattribute__(self, name): return object.__getattribute__(self, name)
-        keep(A().__dict__ or object.__getattribute__)
-        """,
-    "namespace of a class": "class A: x = 1\nkeep(A.__dict__)",
-    "slots descriptor": "import decimal, datetime\nkeep(datetime.date.year)",
-    "text in an annotation": """
-        import dataclasses, typing
-        @dataclasses.dataclass
-        class A:
-            x: "keep(__builtins__)"
-        typing.get_type_hints(A, {'keep': keep})
-        """,
-    "annotation of a variable": "x: keep(keep.__globals__) = 1",
-    "annotation in a class": "class A:\n    x: keep(keep.__globals__) = 1",
-    "annotation of a parameter": "def f(a: keep(keep.__globals__), *b, c=1): pass",
-    "annotation of a result": "def f() -> keep(keep.__globals__): pass",
-    "vars": "keep(vars(type(keep)))",
-    "dir of a module": "import json\nkeep(vars(json))",
-    "type by a method that takes its argument for its own kind": """
-        import collections
-        keep(collections.Counter.copy(int))
-        """,
-    "the same method by super": """
-        import collections
-        class C(collections.Counter):
-            def copy(self): pass
-            @classmethod
-            def f(cls): return super().copy
-        keep(C.f()(int))
-        """,
-    "the same method under another name": """
-        import collections
-        class C:
-            g = collections.Counter.copy
-        keep(C.g(int))
-        """,
-    "typing.Type": "import typing\nkeep(typing.Type.mro(int))",
-    "enum members": "import enum\nclass E(enum.Enum): A = 1\nkeep(E.__class__)",
-}
-
-
-NOT_REFUSED = {"metaclass by type", "enum members"} | {name for name in READS if name.startswith("annotation ")}
-"""`type(x)` then gives something to print, and annotations are dropped."""
+READS = {attack.id: attack for attack in introspection.ATTACKS}
+UNSEEN = {
+    "base", "special method found by the class", "self of a bound method", "type with three arguments", "a descriptor",
+    "__set_name__", "__reduce__ by copy", "frame of what a generator waits for", "except* in a function",
+}  # fmt: skip
+"""What these get in plain Python is worth something only in company: no single value of it is forbidden."""
 
 
 @pytest.mark.parametrize("name", READS)
 def test_reading_attacks_reach_nothing(name: str) -> None:
-    outcome, loot = attack(READS[name], plain=True)
-    assert loot, f"the attack must work in plain Python, or it tests nothing: {outcome.reason}"
-    outcome, loot = attack(READS[name], plain=False)
+    kept, outcome, loot = attack(READS[name].source, plain=True)
+    assert kept, f"the attack must work in plain Python, or it tests nothing: {outcome.reason}"
+    assert loot or READS[name].name in UNSEEN, f"the oracle must see that {kept!r} is forbidden"
+    _, outcome, loot = attack(READS[name].source, plain=False)
     assert loot == []
-    assert outcome.refused or name in NOT_REFUSED
+    assert outcome.refused or "answer" in READS[name].ends
 
 
 MODULES = (
@@ -278,59 +117,6 @@ def test_modules_and_their_insides_cannot_be_had(path: str) -> None:
         assert outcome.findings or isinstance(outcome.error, (ImportError, AttributeError)), outcome.reason
 
 
-WRITES = [
-    "import json; json.loads = 1",
-    "import math; math.pi += 1",
-    "import math; del math.pi",
-    "import math; setattr(math, 'pi', 3)",
-    "import json; json.JSONEncoder.default = lambda self, o: 1",
-    "import json; setattr(json.JSONEncoder, 'default', None)",
-    "import json; delattr(json.JSONEncoder, 'default')",
-    "import json; json.JSONEncoder.item_separator += 'x'",
-    "from dataclasses import dataclass; import json; dataclass(json.JSONEncoder)",
-    "from dataclasses import dataclass; from workflow import AgentNode; dataclass(AgentNode)",
-    "from functools import total_ordering; from fractions import Fraction; total_ordering(Fraction)",
-    "from workflow import AgentNode; AgentNode.steps = None",
-    "from workflow import AgentNode; setattr(AgentNode, 'steps', None)",
-    "from workflow import Message; Message.content = 'x'",
-    "from workflow import MessageType; MessageType.ERROR.label = 1",
-    "from workflow import MessageType; MessageType.ERROR = 1",
-    "import workflow; workflow.AgentNode = None",
-    "import workflow.nodes; workflow.nodes.AgentNode = None",
-    "from workflow import AgentNode; AgentNode.__init__ = None",
-    "from workflow import AgentNode; AgentNode.process.x = 1",
-    "print.x = 1",
-    "question.x = 1",
-    "from collections.abc import Sequence; Sequence.register(int)",
-    "from abc import ABC; ABC.register(int)",
-    "from workflow import WorkflowNode; WorkflowNode.config.x = 1",
-    "str.x = 1",
-    "ValueError.x = 1",
-    "import random; random.Random.random = lambda self: 4",
-    "import datetime; datetime.datetime.now = None",
-    "import sys; sys.stdout.write = print",
-    "class A: pass\nsetattr(A(), '__class__', int)",
-    "class A: pass\nA().__class__ = int",
-    "class A: pass\nA.__name__ = 'B'",
-    "import enum; enum.Enum('X', {'A': 1, '__reduce_ex__': lambda self, p: (print, ())})",
-    "import enum; enum.Enum('X', names={'A': 1})",
-    "import enum; enum.Enum.__call__('X', {'A': 1})",
-    "from workflow import ToolRegistry\nt = ToolRegistry()\nt.register('n', print)\nt.get_tool('n').parse_raw('')",
-    "from workflow import ToolRegistry\nt = ToolRegistry()\nt.register('n', print)\nt.get_tool('n').model_config",
-    "from workflow import ToolRegistry\nt = ToolRegistry()\nt.register('n', print)\nt.get_tool('n').model_fields",
-    "from workflow import ToolRegistry\nt = ToolRegistry()\nt.register('n', print)\nt.get_tool('n').model_rebuild()",
-    "from workflow import ToolRegistry\nt = ToolRegistry()\nt.register('n', print)\ntype(t.get_tool('n')).parse_raw",
-    "from workflow import AgentNode, Workflow\nAgentNode.__init__(Workflow(), 'n', 'p')",
-    "from workflow import AgentNode, WorkflowNode\nWorkflowNode.__init__(AgentNode('n', 'p'), 'other')",
-    "type('X', (), {})",
-    "import decimal; decimal.DefaultContext.prec = 3",
-    "from workflow import Message; Message.delivery.fget",
-    "from workflow import AgentNode, Context; next(AgentNode.steps(3, Context()))",
-    "class A: pass\nsuper(A).x",
-    "import copy; copy.deepcopy([], {})",
-]
-
-
 @pytest.fixture
 def shared_state() -> Iterator[None]:
     """Fails if a program changed something that it shares with others."""
@@ -343,10 +129,11 @@ def shared_state() -> Iterator[None]:
     assert not isinstance(3, Sequence)
 
 
-@pytest.mark.parametrize("source", WRITES)
+@pytest.mark.parametrize("source", modules.CHANGES)
 def test_nothing_shared_can_be_changed(source: str, shared_state: None) -> None:
-    outcome = run(source)
+    outcome = run("def keep(*loot): print(*loot)\n" + source)
     assert outcome.refused
+    assert outcome.printed == ""
     assert outcome.findings or isinstance(outcome.error, (TypeError, AttributeError, ImportError)), outcome.reason
 
 
@@ -363,56 +150,16 @@ def test_wraps_and_abstractmethod_change_copies_only() -> None:
     assert not hasattr(json.dumps, "__isabstractmethod__")
 
 
-# Every form that binds a name, applied to the name of a guard, then one attribute read.
-EVIL = "evil = lambda obj, name: 'PWNED'\n"
-BINDINGS = [
-    "{g} = evil\nkeep(keep.x)",
-    "{g}: int = evil\nkeep(keep.x)",
-    "for {g} in [evil]: keep(keep.x)",
-    "for ({g}, [y]) in [(evil, 'a')]: keep(keep.x)",
-    "({g} := evil)\nkeep(keep.x)",
-    "[{g}, *y] = [evil]\nkeep(keep.x)",
-    "*{g}, y = evil, 1\n{g} = {g}[0]\nkeep(keep.x)",
-    "def f({g}): keep(keep.x)\nf(evil)",
-    "def f({g}, /): keep(keep.x)\nf(evil)",
-    "def f(*, {g}): keep(keep.x)\nf({g}=evil)",
-    "def f({g}=evil): keep(keep.x)\nf()",
-    "def f(*{g}): keep(keep.x)\nf(evil)",
-    "def f(**{g}): keep(keep.x)\nf()",
-    "(lambda {g}: keep(keep.x))(evil)",
-    "(lambda {g}, /: keep(keep.x))(evil)",
-    "def {g}(obj, name): return 'PWNED'\nkeep(keep.x)",
-    "class {g}:\n    def __init__(self, obj, name): self.looted = 'PWNED'\nkeep(keep.x)",
-    "class A:\n    {g} = evil\n    keep(keep.x)",
-    "class A:\n    def {g}(obj, name): return 'PWNED'\n    keep(keep.x)",
-    "[keep(keep.x) for {g} in [evil]]",
-    "{{keep(keep.x): 1 for {g} in [evil]}}",
-    "list(keep(keep.x) for {g} in [evil])",
-    "import vault as {g}\nkeep(keep.x)",
-    "from vault import evil_guard as {g}\nkeep(keep.x)",
-    "class W:\n    def __enter__(self): return evil\n    def __exit__(self, *a): pass\nwith W() as {g}: keep(keep.x)",
-    "try: raise ValueError\nexcept ValueError as {g}: keep(keep.x)",
-    "def f():\n    global {g}\n    {g} = evil\nf()\nkeep(keep.x)",
-    "def f():\n    {g} = 1\n    def h():\n        nonlocal {g}\n        {g} = evil\n    h()\n    keep(keep.x)\nf()",
-    "del {g}\nkeep(keep.x)",
-    "match evil:\n    case {g}: keep(keep.x)",
-    "match [evil]:\n    case [*{g}]: keep(keep.x)",
-    "match {{'a': evil}}:\n    case {{**{g}}}: keep(keep.x)",
-]
-GUARDS = ("_getattr_", "__metaclass__", "__builtins__", "_apply_")
-
-
 def _bind(form: str, guard: str) -> tuple[Outcome, list[Any]]:
     loot: list[Any] = []
 
     def keep(value: Any) -> None:
         loot.append(value)
 
-    vault = {"keep": keep, "evil_guard": lambda obj, name: "PWNED"}
-    return run("from vault import keep\n" + EVIL + form.format(g=guard), vault=vault), loot
+    return run("from vault import keep\n" + shadowing(form, guard), vault={"keep": keep}), loot
 
 
-@pytest.mark.parametrize("form", BINDINGS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("guard", GUARDS)
 def test_no_form_of_binding_shadows_a_guard(form: str, guard: str) -> None:
     outcome, loot = _bind(form, guard)
@@ -425,7 +172,7 @@ def test_shadowing_would_work_if_names_were_not_hidden(monkeypatch: pytest.Monke
     """The control: without the defence, most of those forms take over the guard."""
     monkeypatch.setattr(sandbox.policy, "hide", lambda name: name)
     monkeypatch.setattr(sandbox.policy._Policy, "check_name", lambda *args, **kwargs: None)
-    taken = [form for form in BINDINGS if _bind(form, "_getattr_")[1] == ["PWNED"]]
+    taken = [form for form in FORMS if _bind(form, "_getattr_")[1] == [ESCAPED]]
     assert len(taken) >= 15
 
 

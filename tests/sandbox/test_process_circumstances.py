@@ -11,11 +11,10 @@ import textwrap
 import time
 
 import pytest
-from jails import Scripted, hatcheries, open_descriptors, run_in, workflow_of
+from jails import Scripted, hatcheries, open_descriptors, run_in, why_not, workflow_of
 
 from sandbox import ProcessSandbox
 from sandbox.hatchery import Hatchery
-from workflow.completion import CompletionRequest
 from workflow.failures import SandboxUnavailable
 
 AGENT = workflow_of()
@@ -28,9 +27,9 @@ def test_a_host_with_a_strict_umask(mode):
         async def work(sandbox):
             assert (await sandbox.run_code("import json; open('x', 'w').write('y'); print(1)")).ok
             async with sandbox.workspace() as folder:
-                folder.write("x", b"1")
+                await folder.write("x", b"1")
                 assert (await sandbox.run_code("open('x', 'a').write('2')", workspace=folder)).ok
-                assert folder.read("x") == b"12"
+                assert await folder.read("x") == b"12"
             assert (await sandbox.run_program(AGENT, "q", engine=Scripted())).failure is None
 
         run_in(mode, work)
@@ -114,6 +113,25 @@ def test_without_seccomp_nothing_runs(mode, monkeypatch, tmp_path):
             await sandbox.run_code(f"open({str(marker)!r}, 'w')")
         assert not marker.exists()
         await sandbox.close()
+
+    asyncio.run(main())
+
+
+def test_code_is_refused_where_the_kernel_has_no_landlock_unless_the_user_says_otherwise(monkeypatch, tmp_path):
+    if why := why_not("j0"):
+        pytest.skip(why)
+    (tmp_path / "sitecustomize.py").write_text("from sandbox import kernel\nkernel.landlock_version = lambda: 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def main():
+        async with ProcessSandbox(mode="j0") as sandbox:
+            with pytest.raises(SandboxUnavailable, match=r"landlock version 0: .*Fix: .*allow_weak=True"):
+                await sandbox.run_code("print('ran')")
+            run = await sandbox.run_program(AGENT, "q", engine=Scripted())
+            assert run.failure is None, "a program opens no files, so landlock guards nothing there"
+        async with ProcessSandbox(mode="j0", allow_weak=True) as sandbox:
+            assert (await sandbox.run_code("print('ran')")).stdout == "ran\n"
+            assert "weak, as allowed: landlock version 0" in (await sandbox.strength()).reason
 
     asyncio.run(main())
 
@@ -202,12 +220,3 @@ def test_a_start_is_quick(jail):
     for _ in range(10):
         jail.code("1")
     assert time.monotonic() - started < 5
-
-
-def test_an_engines_own_timeout_is_not_the_programs_limit(jail):
-    def late(request: CompletionRequest) -> str:
-        raise TimeoutError("the engine's")
-
-    run = jail.program(AGENT, Scripted(late))
-    assert run.failure.kind == "engine_failed"
-    assert "the engine's" in run.failure.message

@@ -1,6 +1,6 @@
-"""Preloaded into a zygote of programs by tests: its programs are plain Python, as if they had escaped the policy.
+"""Preloaded into a worker of programs: its programs are then plain Python, as if they had escaped the policy.
 
-What they then can do is up to the jail alone.
+For tests only. What such programs can do is up to the jail alone.
 """
 
 import builtins
@@ -28,6 +28,7 @@ def plain_globals(*, question: str, write: Any, run_code: Any, seed: int, module
 
 worker.compile_program = compile_anything
 worker.program_globals = plain_globals
+worker.begin = lambda names, question, seed: names.update(question=question)
 # What an attacker would have to import; the jail opens no files.
 IMPORTED = [
     __import__(name) for name in ("ctypes", "fcntl", "json", "signal", "socket", "struct", "subprocess", "threading")

@@ -1,0 +1,28 @@
+"""A backend under test, as the tests of the conformance suite and of the corpus share it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from typing import Any
+
+from sandbox.conformance.backend import Subject
+from sandbox.conformance.report import Seen
+
+EVERYTHING = bool(os.environ.get("DOCKER_HOST"))
+"""As `make test-sandbox` sets it: containers too, and what takes long."""
+SEEN: dict[str, Seen] = {}
+"""By configuration: what was seen while it was tested. Summed up at the end; written into the page that PAGE names."""
+
+
+class Bench:
+    def __init__(self, runner: asyncio.Runner, subject: Subject) -> None:
+        self._runner, self.subject = runner, subject
+        self.seen = SEEN.setdefault(subject.backend.name, Seen(subject.backend.name))
+
+    def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = 120) -> Any:
+        async def within() -> Any:
+            return await asyncio.wait_for(work, timeout_s)
+
+        return self._runner.run(within())
