@@ -1,6 +1,9 @@
 # make demo   design, run and grade a real problem with the embedded default
 # make test   the tests (offline, no GPU, no key)
 # make check  lint and types
+# make test-sandbox  the sandbox on every backend that this machine can run; starts a Docker engine where it may
+# make test-vllm  every engine, the real vLLM on CPUs included, against one suite (Python 3.11)
+# make bench-sandbox  runs per second of every sandbox, next to its peers
 # make test-all  also what needs heavy optional packages
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +12,7 @@ BIN := $(VENV)/bin
 PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check test-all bench clean
+.PHONY: demo test test-sandbox test-vllm check test-all bench bench-sandbox clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -36,6 +39,11 @@ demo: $(VENV)/base
 test: $(VENV)/dev
 	$(BIN)/python -m pytest
 
+# PAGE=docs/sandbox.md writes what was seen into that page.
+test-sandbox: $(VENV)/dev
+	PAGE=$(PAGE) .ci/docker-engine $(BIN)/python -m pytest tests/sandbox
+	$(BIN)/python -m benchmarks.soak --minutes 1 --sandbox process/j0
+
 check: $(VENV)/dev $(VENV)/bench
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,8 +52,23 @@ check: $(VENV)/dev $(VENV)/bench
 test-all: $(VENV)/local
 	$(BIN)/python -m pytest
 
+# An environment of its own: vLLM's CPU build pins much of what it needs. FIND_LINKS may name a folder with torch's CPU wheel.
+$(VENV)-vllm/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-overrides.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "the CPU build of vLLM needs Python 3.11; set PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(VENV)-vllm/bin/uv pip install --quiet --python $(VENV)-vllm/bin/python $(addprefix --find-links ,$(FIND_LINKS)) --overrides tests/vllm-overrides.txt -r tests/vllm-requirements.txt
+	$(VENV)-vllm/bin/uv pip install --quiet --python $(VENV)-vllm/bin/python --editable . hypothesis pytest pytest-timeout
+	touch $@
+
+test-vllm: $(VENV)-vllm/ready
+	$(VENV)-vllm/bin/python -m pytest tests/engine/test_every_engine.py
+
 bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.overhead
 
+bench-sandbox: $(VENV)/bench
+	$(BIN)/python -m benchmarks.sandbox
+
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(VENV)-vllm build *.egg-info

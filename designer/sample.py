@@ -166,7 +166,7 @@ class _Sampler:
         return design, None
 
     async def _ask(self, messages: list[ChatMessage], key: str) -> DesignTurn:
-        sampling = self.sampling.model_copy(update={"seed": call_seed(self.seed, key)})
+        sampling = self.sampling.with_seed(call_seed(self.seed, key))
         request = CompletionRequest(messages=messages, sampling=sampling, agent="designer", key=key)
         return DesignTurn(request=request, completion=await self.engine.complete(request))
 

@@ -15,7 +15,7 @@ Outcome = Literal[
     "exception",  # the solution raised, or its script ended with an error
     "timeout",
     "memory",
-    "output",  # printed more than allowed
+    "output",  # printed or wrote more than allowed
     "crash",  # killed by a signal
     "exited",  # ended without giving an answer (os._exit, a closed channel)
     "forged",  # wrote on the channel what it was not asked for
@@ -27,6 +27,7 @@ _BY_LIMIT: dict[str, Outcome] = {
     "cpu_s": "timeout",
     "memory_mb": "memory",
     "output_bytes": "output",
+    "disk_mb": "output",
 }
 
 

@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 from metaagent import doctor
 from metaagent.cli import app
 from sandbox import ProcessSandbox
+from sandbox.owners import own_tag
 from sandbox.protocol import CodeResult
 from workflow.failures import SandboxUnavailable
 from workflow.limits import CodeLimits
@@ -54,8 +56,9 @@ def test_the_main_job_works_here_and_the_jail_holds() -> None:
     held = ["read a file", "read passwd", "write a file", "open a socket", "fork", "environment"]
     assert all(found[f"Jail/{name}"].detail.startswith("contained") for name in held)
     assert found["Jail/run"].state == "ok"
+    assert "walls" in found["Jail/walls"].detail
     assert found["Python/version"].state == "ok"
-    assert found["Docker/client"].state == found["GPU/nvidia"].state == "gap"
+    assert found["GPU/nvidia"].state == "gap"
     assert doctor.SECRET_VARIABLE not in os.environ
 
 
@@ -149,26 +152,63 @@ def test_a_default_engine_that_cannot_be_is_broken(spec: str, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("no_jail")
-def test_docker_and_gpu_that_answer(tmp_path: Path) -> None:
-    command(tmp_path, "docker", """echo '{"Version":"29.1"}'""")
+def test_a_gpu_that_answers(tmp_path: Path) -> None:
     command(tmp_path, "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB'")
-    found = items(invoke("--json"))
-    assert found["Docker/daemon"].detail == "version 29.1"
-    assert found["GPU/nvidia"].detail == "NVIDIA H200, 143771 MiB"
+    assert items(invoke("--json"))["GPU/nvidia"].detail == "NVIDIA H200, 143771 MiB"
 
 
 @pytest.mark.usefixtures("no_jail")
-def test_docker_and_gpu_that_hang_or_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_and_a_gpu_that_hang_or_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "COMMAND_SECONDS", 0.3)
-    command(tmp_path, "docker", "/bin/sleep 20 & wait")  # the grandchild keeps the output open
-    command(tmp_path, "nvidia-smi", "echo 'No devices were found'; exit 6")
-    started = time.monotonic()
-    result = invoke("--json")
-    assert time.monotonic() - started < 5
+    command(tmp_path, "nvidia-smi", "/bin/sleep 20 & wait")  # the grandchild keeps the output open
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "docker.sock"))
+        silent.listen()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+        started = time.monotonic()
+        result = invoke("--json")
+        assert time.monotonic() - started < 20
     assert result.exit_code == 0
     found = items(result)
-    assert "no answer within" in found["Docker/daemon"].detail
-    assert "No devices were found" in found["GPU/nvidia"].detail
+    assert "timed out" in found["Docker/daemon"].detail
+    assert "no answer within" in found["GPU/nvidia"].detail
+
+
+@pytest.mark.usefixtures("no_jail")
+def test_no_daemon_is_a_gap_with_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    found = items(invoke("--json"))
+    assert found["Docker/daemon"].state == "gap"
+    assert "DOCKER_HOST" in found["Docker/daemon"].fix
+
+
+@pytest.mark.usefixtures("no_jail")
+def test_clean_removes_what_dead_processes_left_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    child = subprocess.run(
+        [sys.executable, "-c", "from sandbox.owners import own_tag; print(own_tag())"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    dead, ours = child.stdout.strip(), own_tag()
+    left = tmp_path / f"metaagent-{dead}-abc"
+    (left / "scratch" / "1").mkdir(parents=True)
+    kept = [tmp_path / name for name in (f"metaagent-{ours}-abc", f"metaagent-{dead[:-1]}x-abc", "metaagent-abc", "x")]
+    for folder in kept:
+        folder.mkdir()
+    (tmp_path / f"metaagent-{dead}-link").symlink_to(kept[-1])
+    assert items(invoke("--json"))["Leftovers/found"].detail == "0 containers and 1 folders of killed processes"
+    result = invoke("--clean", "--json")
+    assert result.exit_code == 0
+    assert str(left) in json.loads(result.stdout)["removed"][0]
+    assert not left.exists()
+    assert all(folder.exists() for folder in kept)
+    assert "Nothing was left behind" in invoke("--clean").stdout
 
 
 @pytest.mark.usefixtures("no_jail")
