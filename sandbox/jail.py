@@ -159,8 +159,9 @@ class Walls:
 
     `own_users` says that each run gets a user id of its own. Raises OSError when a wall that is needed cannot be had:
     nothing may run then, unless `allow_weak`; `missing` names that wall. In mode j the zygote's root must already hold
-    the jail's at `root`. `processes` caps the processes and threads of all jails together, for a zygote that has a
-    user id (that of a container) to itself.
+    the jail's at `root`. With `chrooted` a jail's root holds nothing that it may not read, so landlock is not needed.
+    `processes` caps the processes and threads of all jails together, for a zygote that has a user id (that of a
+    container) to itself.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class Walls:
         root: str,
         extra: list[str],
         allow_weak: bool = False,
+        chrooted: bool = False,
         processes: int | None = None,
     ) -> None:
         readable: list[str] = []
@@ -180,7 +182,7 @@ class Walls:
             readable = [root] if mode == "j" else [*python_paths(), *extra, "/dev/zero", "/dev/urandom"]
             writable = [root + "/dev/null" if mode == "j" else "/dev/null"]
         version = kernel.landlock_version()
-        needed = 0 if mode == "j" or kind == "program" else 1 if own_users else _LANDLOCK_TRUNCATE
+        needed = 0 if mode == "j" or kind == "program" or chrooted else 1 if own_users else _LANDLOCK_TRUNCATE
         self.missing = (
             f"landlock version {version}: below {needed}, a {kind} jail in mode j0 could reach the host's files"
         )
@@ -203,7 +205,7 @@ class Walls:
         self._fds_end = os.sysconf("SC_OPEN_MAX")
 
     def enter(self, limits: JailLimits, uid: int | None, work: str, kept: list[int]) -> None:
-        """Confine this process for good. In mode j its root is already the jail's.
+        """Confine this process for good. In mode j, and with `chrooted`, its root is already the jail's.
 
         `uid` is the user id to become, None to stay; `work` is the writable folder; `kept` are the descriptors, in
         ascending order, that stay open. Raises OSError if any wall cannot be put up: the caller must then exit

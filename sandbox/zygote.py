@@ -48,6 +48,7 @@ class Zygote:
         many_uids: bool,
         walls: Walls,
         base_mb: int,
+        chroot: str,
         contained: bool,
     ) -> None:
         self.control = control
@@ -64,6 +65,7 @@ class Zygote:
         self.many_uids = many_uids
         self.walls = walls
         self.base_mb = base_mb
+        self.chroot = chroot
         self.contained = contained
         self.running: dict[int, int] = {}
 
@@ -199,6 +201,8 @@ class Zygote:
         self.place(fds)
         if self.mode == "j":
             kernel.enter_root("/jail")
+        elif self.chroot:
+            kernel.change_root(self.chroot)
         self.walls.enter(limits, self.user(message), work, self.kept)
         # From here on the zygote's death kills this process; it must not have died before.
         if self.orphaned():
@@ -325,6 +329,7 @@ def main(
     preload: list[str],
     extra: list[str],
     allow_weak: bool = False,
+    chroot: str = "",
     processes: int | None = None,
 ) -> None:
     control = socket.socket(fileno=fcntl.fcntl(control_fd, fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD))
@@ -352,7 +357,14 @@ def main(
             os.chmod(f"{folder}/empty", 0o555)
             many_uids = jail.may_change_users() and (kind == "program" or jail.shared_files_reachable(extra))
         walls = Walls(
-            mode, kind, own_users=many_uids, root="/jail", extra=extra, allow_weak=allow_weak, processes=processes
+            mode,
+            kind,
+            own_users=many_uids,
+            root="/jail",
+            extra=extra,
+            allow_weak=allow_weak,
+            chrooted=bool(chroot),
+            processes=processes,
         )
     except OSError as error:
         fix = jail.WALL_FIX if error.errno == errno.ENOSYS else ""
@@ -360,7 +372,8 @@ def main(
         return
     os.environ.clear()
     os.environ.update({"PATH": "/nonexistent", "LANG": "C.UTF-8"})
-    zygote = Zygote(control, kind, mode, folder, job, many_uids, walls, base_mb, contained=processes is not None)
+    contained = processes is not None
+    zygote = Zygote(control, kind, mode, folder, job, many_uids, walls, base_mb, chroot, contained)
     # What is alive now stays shared with every child: keep the collector from touching it.
     gc.collect()
     gc.freeze()

@@ -21,10 +21,10 @@ from typing import Any
 
 WATCHED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGIO, signal.SIGURG)
 BYSTANDER = """
-import os, sys, time
+import os, sys
 secret = os.environ.pop("BYSTANDER_SECRET")
 print(id(secret), flush=True)
-time.sleep(600)
+sys.stdin.read()
 """
 
 
@@ -130,6 +130,7 @@ class Outside:
         self.bystander = subprocess.Popen(
             [sys.executable, "-c", BYSTANDER],
             env={"BYSTANDER_SECRET": self.secret},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         assert self.bystander.stdout is not None
@@ -146,9 +147,7 @@ class Outside:
 
     def close(self) -> None:
         self.bystander.kill()
-        self.bystander.wait(10)
-        assert self.bystander.stdout is not None
-        self.bystander.stdout.close()
+        self.bystander.communicate(timeout=10)
         for sock in (self.tcp, self.unix, self.abstract, self.datagrams):
             sock.close()
         for number, old in self._old.items():

@@ -68,12 +68,10 @@ class DockerSandbox(JailSandbox):
     async def strength(self) -> Strength:
         spawner = await self._acquire("code")
         container = self._holding[spawner]
-        missing = container.connection.missing
         # Nothing has run in it: a one-shot container may serve a run after all.
         container.used = False
         container.held -= 1
-        reason = f"one run per container makes up for what is missing inside: {missing}" if missing else ""
-        return Strength(backend="docker", mode=self._tier, reason=reason)
+        return Strength(backend="docker", mode=self._tier)
 
     async def _acquire(self, kind: Kind) -> Spawner:
         self._check_open()

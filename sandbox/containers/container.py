@@ -60,7 +60,6 @@ class Connection(asyncio.Protocol):
         self.label = label
         self.lost: str | None = None
         self.spoiled = ""
-        self.missing = ""
         self.errors = bytearray()
         """The end of the relay's stderr."""
         self._on_lost = on_lost
@@ -187,8 +186,6 @@ class Connection(asyncio.Protocol):
 
     def _on_frame(self, operation: int, number: int, stream_number: int, payload: bytes) -> None:
         if operation == wire.READY and number == 0:
-            message = _object(payload)
-            self.missing = str(message["missing"])[:500]
             if not self._ready.done():
                 self._ready.set_result(None)
             return

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from sandbox import owners
 from sandbox.containers.container import OUT_OF_MEMORY
 from sandbox.containers.profile import seccomp_profile
-from sandbox.image.content import CODE_LABEL, code_hash
+from sandbox.image.content import CODE_LABEL, DEVICES, JAIL_ROOT, code_hash
 from sandbox.jail import Kind
 from workflow.failures import SandboxUnavailable
 
@@ -63,7 +63,6 @@ class Daemon:
         self._owner = owners.own_tag()
         self._api: Any = None
         self._cpus = 1.0
-        self._profile = seccomp_profile()
 
     def open(self, image: str, tier: Tier) -> None:
         """Connect, and see that everything is there."""
@@ -86,9 +85,9 @@ class Daemon:
         relay = {
             "kind": kind,
             "preload": list(preload),
-            "folder": "/tmp",
-            # A kernel of gVisor's has no landlock; instead such a container holds one run and nothing else.
-            "allow_weak": tier == "gvisor",
+            "folder": "/work",
+            # gVisor's kernel has no landlock, and lets processes of one user look into each other's /proc.
+            "chroot": JAIL_ROOT if tier == "gvisor" else "",
             "processes": box.processes - _SPARE_PROCESSES,
         }
         user = random.choice(_USERS)
@@ -137,9 +136,10 @@ class Daemon:
         return self._api.create_host_config(
             network_mode="none",
             read_only=True,
-            tmpfs={"/tmp": f"rw,nosuid,nodev,noexec,mode=1777,size={box.disk_mb}m"},
+            tmpfs={JAIL_ROOT + "/work": f"rw,nosuid,nodev,noexec,mode=1777,size={box.disk_mb}m"},
+            binds=[f"{device}:{JAIL_ROOT}{device}" for device in DEVICES] if tier == "gvisor" else [],
             cap_drop=["ALL"],
-            security_opt=["no-new-privileges", f"seccomp={self._profile}"],
+            security_opt=["no-new-privileges", f"seccomp={seccomp_profile(may_change_root=tier == 'gvisor')}"],
             pids_limit=box.processes,
             mem_limit=box.memory_mb << 20,
             memswap_limit=box.memory_mb << 20,

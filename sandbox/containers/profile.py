@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 
+from sandbox.kernel import CLONE_NEWUSER
 from sandbox.seccomp import CLONE_NEW_ANY, NAMES
 
 _START = (
@@ -19,9 +20,15 @@ _START = (
 )
 
 
-def seccomp_profile() -> str:
+def seccomp_profile(*, may_change_root: bool = False) -> str:
+    """`may_change_root`: what confines jails may give them a root of their own, as in gVisor, which has no landlock."""
     names = sorted(NAMES.union(_START.split()))
     namespaces = {"index": 0, "value": CLONE_NEW_ANY, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
+    user_namespace = {"index": 0, "value": CLONE_NEWUSER, "op": "SCMP_CMP_EQ"}
+    change_root: list[dict[str, object]] = [
+        {"names": ["unshare"], "action": "SCMP_ACT_ALLOW", "args": [user_namespace]},
+        {"names": ["chroot"], "action": "SCMP_ACT_ALLOW"},
+    ]
     return json.dumps(
         {
             "defaultAction": "SCMP_ACT_ERRNO",
@@ -32,6 +39,7 @@ def seccomp_profile() -> str:
                 {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [namespaces]},
                 # Its flags are out of a filter's sight; the C library falls back to clone.
                 {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
+                *(change_root if may_change_root else []),
             ],
         }
     )

@@ -154,7 +154,7 @@ class Relay(Ports):
             number = message.get("id", 0)
             match message["op"]:
                 case "ready":
-                    self.send(wire.READY, 0, json.dumps({"missing": message["missing"]}).encode())
+                    self.send(wire.READY, 0)
                 case "workspace":
                     self.folders[number] = fds[0]
                     self.send(wire.DONE, number)
@@ -259,7 +259,7 @@ def main() -> None:
         "folder": folder,
         "preload": preload,
         "extra": extra,
-        "allow_weak": options.get("allow_weak", False),
+        "chroot": options.get("chroot", ""),
         "processes": options.get("processes"),
     }
     # An interpreter of its own: whatever the relay holds, each jail would pay for.

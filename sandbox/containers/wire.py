@@ -36,7 +36,7 @@ WRITE_FILE = 15
 """JSON {workspace, name}; the file goes as DATA and EOF, then comes DONE."""
 # From the relay.
 READY = 20
-"""JSON {missing}: the jail 0 stands for the container itself."""
+"""The jail 0, which stands for the container itself."""
 FAILED = 21
 """JSON {error, errno, fix}: nothing runs under this number (any more)."""
 EXITED = 22

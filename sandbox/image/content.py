@@ -12,6 +12,10 @@ from pathlib import Path
 
 CODE_LABEL = "metaagent.code"
 REPOSITORY = "metaagent-sandbox"
+JAIL_ROOT = "/jail"
+"""Holds all of the image's files; what else lies at its root are links into it. So a jail can be given it as a root."""
+DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
+"""What a jail with that root gets of the container's devices."""
 PACKAGES = ("workflow", "engine", "sandbox", "tasks", "templates", "designer")
 """What jails may run: programs, code, and the functions of calls."""
 

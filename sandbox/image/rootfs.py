@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from sandbox.image.content import PACKAGES, package_folder, source_files
+from sandbox.image.content import DEVICES, JAIL_ROOT, PACKAGES, package_folder, source_files
 
 PYTHON = "/opt/python"
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -30,11 +30,15 @@ OURS = "/opt/metaagent"
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "ensurepip", "tkinter",
              "__pycache__"}  # fmt: skip
 _COMMANDS = ("/bin/rm",)
-_FOLDERS = ("tmp", "dev", "proc", "sys", "etc", "bin")
+_FOLDERS = ("dev", "proc", "sys", "etc", "jail/dev", "jail/etc", "jail/work")
+"""Folders of the root's own, which Docker puts something into, and some that have to be there."""
 
 
 def write_rootfs(target: IO[bytes], modules: Iterable[Path] = ()) -> None:
-    """Write the tar; `modules` are further files and folders that calls import."""
+    """Write the tar; `modules` are further files and folders that calls import.
+
+    Everything lies below `JAIL_ROOT`, with links to it at the root.
+    """
     with tarfile.open(fileobj=target, mode="w") as tar:
         files = dict(_interpreter())
         files.update(_dependencies("metaagent"))
@@ -47,13 +51,19 @@ def write_rootfs(target: IO[bytes], modules: Iterable[Path] = ()) -> None:
         libraries = dict(_libraries([path for path in files.values() if _is_binary(path)]))
         for command in _COMMANDS:
             files[command] = Path(os.path.realpath(command))
-        for folder in sorted({*_FOLDERS, *_parents([*files, *libraries])}):
+        everything = {JAIL_ROOT + name: path for name, path in {**files, **libraries}.items()}
+        for folder in sorted({*_FOLDERS, *_parents(everything)}):
             _add_folder(tar, folder)
-        for name, path in sorted({**files, **libraries}.items()):
+        for name, path in sorted(everything.items()):
             _add_file(tar, name, path.read_bytes(), executable=os.access(path, os.X_OK))
-        _add_link(tar, "bin/python", f"{PYTHON}/bin/{_VERSION}")
+        _add_link(tar, f"{JAIL_ROOT}/bin/python", f"{PYTHON}/bin/{_VERSION}")
+        for name in sorted({name.split("/")[2] for name in everything} | {"work"}):
+            _add_link(tar, name, f"{JAIL_ROOT[1:]}/{name}")
         for name, data in _loader_configuration(libraries):
             _add_file(tar, name, data)
+            _add_file(tar, JAIL_ROOT + name, data)
+        for name in DEVICES:
+            _add_file(tar, JAIL_ROOT + name, b"")
 
 
 def _interpreter() -> Iterator[tuple[str, Path]]:
@@ -117,7 +127,7 @@ def _libraries(binaries: list[Path]) -> Iterator[tuple[str, Path]]:
 def _loader_configuration(libraries: dict[str, Path]) -> Iterator[tuple[str, bytes]]:
     """`ld.so.conf` with every folder that holds a library, and the cache that the loader reads."""
     configuration = "".join(f"{folder}\n" for folder in sorted({os.path.dirname(name) for name in libraries}))
-    yield "etc/ld.so.conf", configuration.encode()
+    yield "/etc/ld.so.conf", configuration.encode()
     with tempfile.TemporaryDirectory(prefix="metaagent-image-") as root:
         for name, path in libraries.items():
             copy = Path(root + name)
@@ -126,7 +136,7 @@ def _loader_configuration(libraries: dict[str, Path]) -> Iterator[tuple[str, byt
         (Path(root) / "etc").mkdir(exist_ok=True)
         (Path(root) / "etc/ld.so.conf").write_text(configuration)
         subprocess.run(["/sbin/ldconfig", "-X", "-r", root], capture_output=True, timeout=60, check=True)
-        yield "etc/ld.so.cache", (Path(root) / "etc/ld.so.cache").read_bytes()
+        yield "/etc/ld.so.cache", (Path(root) / "etc/ld.so.cache").read_bytes()
 
 
 def _parents(names: Iterable[str]) -> Iterator[str]:
@@ -138,7 +148,7 @@ def _parents(names: Iterable[str]) -> Iterator[str]:
 
 def _add_folder(tar: tarfile.TarFile, name: str) -> None:
     info = tarfile.TarInfo(name)
-    info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+    info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name.endswith("/work") else 0o755
     tar.addfile(info)
 
 
@@ -149,6 +159,6 @@ def _add_file(tar: tarfile.TarFile, name: str, data: bytes, *, executable: bool 
 
 
 def _add_link(tar: tarfile.TarFile, name: str, target: str) -> None:
-    info = tarfile.TarInfo(name)
+    info = tarfile.TarInfo(name.lstrip("/"))
     info.type, info.linkname = tarfile.SYMTYPE, target
     tar.addfile(info)

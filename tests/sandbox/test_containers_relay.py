@@ -243,7 +243,7 @@ class Liar:
         self.connection = Connection(self.kind, "docker/warm", self.lost.append, docker=False)
         await asyncio.get_running_loop().create_unix_connection(lambda: self.connection, sock=ours)
         self.reader, self.writer = await asyncio.open_unix_connection(sock=theirs)
-        self.say(wire.READY, 0, b'{"missing": ""}')
+        self.say(wire.READY, 0)
         await self.connection.ready(5)
         return self
 

@@ -49,7 +49,7 @@ ATTACKS: list[Attack] = [
           "import sys; sys.setrecursionlimit(10**9)\ndef f(): return [f() for _ in (1,)]\nf()", limits={**QUICK, "memory_mb": 64}),
     _bomb("recursion", "bounded by Python", "def f(): return f()\nf()", "exit", says=("RecursionError",), limits=TIGHT),
     _bomb("cyclic repr", "a class", "class A:\n def __repr__(self): return repr([self])\nrepr(A())", "exit", says=("RecursionError",)),
-    _bomb("cyclic repr", "deeply nested", "x = []\nfor _ in range(10**6): x = [x]\nrepr(x)", "exit", "signal:11", WALL, MEMORY, limits=TIGHT),
+    _bomb("cyclic repr", "deeply nested", "x = []\nfor _ in range(10**6): x = [x]\nrepr(x)", "exit", "signal:11", WALL, MEMORY, CPU, limits=TIGHT),
     _bomb("zip bomb", "zlib",
           "import zlib\nbomb = zlib.compress(bytes(10**7), 9)\nx = []\nwhile True: x.append(zlib.decompress(bomb))", MEMORY, limits=SMALL),
     _bomb("zip bomb", "an archive",
