@@ -33,7 +33,7 @@ def main(mode: jail.Mode, count: int, folder: str) -> list[float]:
     else:
         os.mkdir(f"{folder}/scratch")
     walls = jail.Walls(mode, "code", own_users=False, root="/jail", extra=[])
-    zygote = Zygote(control, "code", mode, folder, jailed_code.run, False, walls, 64, contained=False)
+    zygote = Zygote(control, "code", mode, folder, jailed_code.run, False, walls, 64, "", contained=False)
     gc.collect()
     gc.freeze()
     return [one(zygote, number) for number in range(1, WARM_UPS + count + 1)][WARM_UPS:]

@@ -95,7 +95,7 @@ class VLLMEngine:
             raise LimitExceeded("context_tokens", context, len(prompt))
         version = self.weights_version
         room = min(request.sampling.max_tokens, context - len(prompt))
-        output = await self._generate(llm, prompt, _parameters(request.sampling, room))
+        output = await self._generate(llm, prompt, sampling_params(request.sampling, room))
         said = output.outputs[0]
         tokens = list(said.token_ids)
         reply = chat.read(prompt, tokens, request.sampling.stop)
@@ -249,7 +249,8 @@ class _Gate:
                 self._changed.notify_all()
 
 
-def _parameters(sampling: Sampling, room: int) -> Any:
+def sampling_params(sampling: Sampling, room: int) -> Any:
+    """Ours in vLLM's terms, for at most `room` tokens; the engine says nothing before the completion is whole."""
     return importlib.import_module("vllm").SamplingParams(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -259,6 +260,7 @@ def _parameters(sampling: Sampling, room: int) -> Any:
         include_stop_str_in_output=True,
         seed=sampling.seed,
         logprobs=0 if sampling.logprobs else None,
+        output_kind=importlib.import_module("vllm.sampling_params").RequestOutputKind.FINAL_ONLY,
     )
 
 

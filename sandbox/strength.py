@@ -38,7 +38,10 @@ WALLS: tuple[Wall, ...] = (
         "file contents",
         "files outside are neither read nor changed",
         _all(
-            "landlock", "container root, landlock", j="empty read-only root, landlock", gvisor="gVisor, container root"
+            "landlock",
+            "container root, landlock",
+            j="empty read-only root, landlock",
+            gvisor="gVisor, a root without /proc",
         ),
     ),
     Wall(
@@ -61,7 +64,12 @@ WALLS: tuple[Wall, ...] = (
     Wall(
         "other processes",
         "memory of other processes is neither read nor written, nothing is traced or shared",
-        _all("seccomp, not dumpable", "seccomp, pid namespace", j="seccomp, pid namespace"),
+        _all(
+            "seccomp, not dumpable",
+            "seccomp, pid namespace",
+            j="seccomp, pid namespace",
+            gvisor="seccomp, a root without /proc",
+        ),
     ),
     Wall(
         "signals",

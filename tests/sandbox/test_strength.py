@@ -11,7 +11,7 @@ from sandbox.conformance.report import BEGIN, END, Seen, result_table, strength_
 from sandbox.strength import CONFIGURATIONS, WALLS
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_table_claims_what_was_seen(bench: Bench, outside: Outside, verdicts: dict[str, list[Verdict]]) -> None:
     every = [verdict for one_family in verdicts.values() for verdict in one_family]
     seen = bench.run(walls_seen(bench.subject, every, outside))
