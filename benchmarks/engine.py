@@ -112,11 +112,9 @@ def ways(folder: Path, context: int) -> tuple[dict[str, Way], Callable[[], Await
         llm, _ = await vllm._started()
 
         async def one(number: int, prompt: list[int]) -> int:
-            last: Any = None
-            name = f"raw-{time.monotonic_ns()}-{number}"
-            async for last in llm.generate({"prompt_token_ids": prompt}, sampling_params(sampling(number), NEW), name):
-                pass
-            return len(last.outputs[0].token_ids)
+            parameters, name = sampling_params(sampling(number), NEW), f"raw-{time.monotonic_ns()}-{number}"
+            outputs = [output async for output in llm.generate({"prompt_token_ids": prompt}, parameters, name)]
+            return len(outputs[-1].outputs[0].token_ids)
 
         return sum(await asyncio.gather(*(one(number, prompt) for number, prompt in enumerate(prompts))))
 
