@@ -1,4 +1,4 @@
-"""What every engine must do alike, on one tiny model: transformers, vLLM, an OpenAI-compatible server, replay.
+"""What every engine must do alike, on one tiny model: transformers, vLLM, OpenAI-compatible servers, replay.
 
 An engine that this environment lacks is skipped, with the reason. The reference is a plain forward pass.
 """
@@ -6,6 +6,7 @@ An engine that this environment lacks is skipped, with the reason. The reference
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
@@ -14,14 +15,19 @@ from typing import Any
 
 import pytest
 from tiny_server import TinyServer
+from vllm_server import VLLMServer
 
 from engine.openai import OpenAIEngine
 from engine.protocol import Engine, LiveEngine, Probe
 from engine.replay import ReplayEngine, ReplayEntry
+from engine.session import Run
 from engine.transformers import TransformersEngine
 from engine.vllm import VLLMEngine
+from sandbox import ProcessSandbox
 from workflow.completion import ChatMessage, Completion, CompletionRequest, PreviousTurn, Sampling
 from workflow.failures import EngineFailed, LimitExceeded
+from workflow.limits import Limits
+from workflow.trace import Trace
 
 pytestmark = pytest.mark.timeout(600)  # vLLM takes its time to start
 CONTEXT = 1024
@@ -36,7 +42,13 @@ VLLM_OPTIONS = {
     # On CPUs a seeded request that is read in pieces ends the engine.
     "max_num_batched_tokens": 64 * CONTEXT,
 }
-ENGINES = ["transformers", "vllm", "openai", "replay"]
+ENGINES = ["transformers", "vllm", "openai", "openai-vllm", "replay"]
+"""`openai` is a small server of the tests' own, `openai-vllm` vLLM's server."""
+PROGRAMS = Path(__file__).parents[1] / "sandbox" / "programs"
+PUBLISHED = Path(__file__).parents[3] / "shared" / "papers" / "designer-scripts"
+"""Not on every machine."""
+TEMPLATES = Path(__file__).parents[2] / "templates"
+PROGRAM_CONTEXT = 16_384
 
 
 @dataclass
@@ -102,28 +114,38 @@ def setting(request: pytest.FixtureRequest, folder: Path) -> Iterator[Setting]:
     name = request.param
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    server: TinyServer | None = None
-    with asyncio.Runner() as runner, pytest.MonkeyPatch.context() as patch:
-        if name == "vllm":
-            needs("vllm")
-            for variable, value in {"OMP_NUM_THREADS": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}.items():
-                patch.setenv(variable, value)
-            engine: Engine = VLLMEngine(str(folder), options=VLLM_OPTIONS)
-        elif name == "openai":
-            server = TinyServer(TransformersEngine(str(folder), "cpu"))
-            engine = OpenAIEngine("tiny", server.url, processed_logprobs=True, extra_body={"return_token_ids": True})
-        elif name == "replay":
-            engine = Replayed(TransformersEngine(str(folder), "cpu"))
-        else:
-            engine = TransformersEngine(str(folder), "cpu")
+    with asyncio.Runner() as runner, serving(name, folder, VLLM_OPTIONS) as engine:
         setting = Setting(name, engine, runner, model, tokenizer, folder)
         yield setting
         setting.run(engine.close())
         setting.run(engine.close())
         with pytest.raises(EngineFailed, match="closed"):
             setting.ask(chat("late"))
-        if server is not None:
-            server.close()
+
+
+@contextlib.contextmanager
+def serving(name: str, folder: Path, options: dict[str, Any]) -> Iterator[Engine]:
+    """The engine of a name, and the server behind it, if there is one. Whoever has it closes the engine."""
+    with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        if "vllm" in name:
+            needs("vllm")
+            for variable, value in {"OMP_NUM_THREADS": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}.items():
+                patch.setenv(variable, value)
+        match name:
+            case "vllm":
+                yield VLLMEngine(str(folder), options=options)
+            case "openai" | "openai-vllm":
+                ours = name == "openai"
+                server = (
+                    TinyServer(TransformersEngine(str(folder), "cpu")) if ours else VLLMServer(str(folder), options)
+                )
+                stack.enter_context(contextlib.closing(server))
+                extra = {"return_token_ids": True, "chat_template_kwargs": {"enable_thinking": False}}
+                yield OpenAIEngine("tiny", server.url, processed_logprobs=True, extra_body=extra)
+            case "replay":
+                yield Replayed(TransformersEngine(str(folder), "cpu"))
+            case _:
+                yield TransformersEngine(str(folder), "cpu")
 
 
 class Replayed:
@@ -347,3 +369,49 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
     assert after.token_ids != before.token_ids
     expected = logits.log_softmax(-1).max(-1).values
     assert torch.allclose(torch.tensor(after.logprobs), expected, atol=CLOSE)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> None:
+    """Programs of every shape, whose agents talk nonsense; traces are whole and hold every token."""
+    needs("torch", "transformers")
+    from benchmarks.tiny_models import make_model
+
+    make_model(tmp_path, context=PROGRAM_CONTEXT)
+    files = [path for folder in (PROGRAMS, PUBLISHED, TEMPLATES) for path in sorted(folder.glob("[a-z]*.py"))]
+    sources = [path.read_text() for path in files]
+    assert len(sources) > 20
+
+    async def go(engine: Engine) -> list[Run]:
+        async with ProcessSandbox() as sandbox:
+            runs = (
+                sandbox.run_program(
+                    sources[number % len(sources)],
+                    "What is 6 * 7?",
+                    engine=engine,
+                    sampling=Sampling(max_tokens=16, logprobs=True),
+                    limits=Limits(wall_s=400, tokens=10**7),
+                    seed=number,
+                )
+                for number in range(128)
+            )
+            return await asyncio.gather(*runs)
+
+    options = {**VLLM_OPTIONS, "max_model_len": PROGRAM_CONTEXT, "max_num_batched_tokens": 4 * PROGRAM_CONTEXT}
+    with asyncio.Runner() as runner, serving(name, tmp_path, options) as engine:
+        runs = runner.run(go(engine))
+        runner.run(engine.close())
+    calls = 0
+    for run in runs:
+        assert run.failure is None or run.failure.kind == "program_failed", run.failure
+        lines = list(run.trace.lines())
+        assert Trace.from_lines(lines) == run.trace
+        assert run.trace.ended is not None
+        calls += len(run.trace.agent_turns)
+        for turn in run.trace.agent_turns:
+            completion = turn.completion
+            assert completion is not None
+            assert 0 < len(completion.token_ids or ()) == len(completion.logprobs or ()) <= 16
+            assert completion.prompt_token_ids
+    assert calls >= 256
+    assert sum(run.failure is None for run in runs) >= 100
