@@ -15,9 +15,9 @@ import importlib.util
 import itertools
 import os
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from engine.chat import ChatFormat
 from engine.protocol import Probe
@@ -63,6 +63,7 @@ class VLLMEngine:
         self._slots = asyncio.Semaphore(max_concurrency)
         self._starting = asyncio.Lock()
         self._gate = _Gate()
+        self._asleep: contextlib.AsyncExitStack | None = None
         self._numbers = itertools.count()
         self._llm: Any = None
         self._chat: ChatFormat | None = None
@@ -128,6 +129,8 @@ class VLLMEngine:
         """Replace all weights as one checked step (see `engine.protocol.LiveEngine`): requests under way end first,
         new ones wait, every cache is dropped. `tensors` are named as in the checkpoint."""
         llm, _ = await self._started()
+        if self._asleep is not None:
+            raise EngineFailed(self.name, f"weights {version} did not go in: it sleeps. Fix: wake() it first", 0)
         weights = importlib.import_module("engine.weights")
         save_file = importlib.import_module("safetensors.torch").save_file
         given = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -158,6 +161,41 @@ class VLLMEngine:
             self.weights_version = version
         return meant
 
+    async def sleep(self, level: Literal[1, 2] = 1) -> None:
+        """Give the GPU's memory to others until `wake`: requests under way end first, new ones wait.
+
+        Level 1 keeps the weights in host memory. Level 2 drops them: after waking, nothing is served until
+        `update_weights`. Needs `options={"enable_sleep_mode": True}`. Raises `EngineFailed` where vLLM cannot.
+        """
+        llm, _ = await self._started()
+        if not self._options.get("enable_sleep_mode"):
+            raise EngineFailed(self.name, 'it cannot sleep. Fix: make it with options={"enable_sleep_mode": True}', 0)
+        if self._asleep is not None:
+            return
+        async with asyncio.timeout(self.timeout_s), contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._gate.closed())
+            await self._told(llm.sleep(level), "did not go to sleep")
+            if level == 2:
+                self._broken = "its weights were dropped when it slept. Fix: update the weights"
+            self._asleep = stack.pop_all()
+
+    async def wake(self) -> None:
+        """Take the memory back and serve again. Does nothing while awake."""
+        llm, _ = await self._started()
+        if self._asleep is None:
+            return
+        async with asyncio.timeout(self.timeout_s):
+            await self._told(llm.wake_up(), "did not wake up")
+            stack, self._asleep = self._asleep, None
+            await stack.aclose()
+
+    async def _told(self, call: Awaitable[Any], failure: str) -> None:
+        try:
+            await call
+        except Exception as error:
+            self._broken = f"it {failure}: {type(error).__name__}: {error}. Fix: make a new engine"
+            raise EngineFailed(self.name, self._broken) from error
+
     async def _off_by(self, llm: Any, probe: Probe) -> str:
         """What is wrong with the log-probabilities that the engine now gives to a probe; empty if nothing is."""
         parameters = importlib.import_module("vllm").SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
@@ -170,6 +208,8 @@ class VLLMEngine:
         self._closed = True
         async with self._starting:
             llm, self._llm = self._llm, None
+        if self._asleep is not None:
+            await self._asleep.aclose()  # whoever waits for it to wake learns that it is closed
         if llm is not None:
             await asyncio.to_thread(llm.shutdown)
 

@@ -8,6 +8,7 @@ decide when to update; an engine pauses before and resumes after.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 from collections.abc import Mapping
@@ -78,6 +79,13 @@ def probed(model: Any, token_ids: list[int]) -> list[float]:
         logits = model(torch.tensor([token_ids], device=model.device)).logits[0, :-1].float()
     chosen = torch.tensor(token_ids[1:], device=logits.device)[:, None]
     return logits.log_softmax(-1).gather(-1, chosen)[:, 0].tolist()
+
+
+def merged(model: Any) -> dict[str, torch.Tensor]:
+    """The weights of a PEFT model with its adapters merged in, named as in the base model's checkpoint: what an engine
+    is updated with when adapters are trained. `model` stays as it is; takes the memory of a second one.
+    """
+    return copy.deepcopy(model).merge_and_unload(safe_merge=True).state_dict()
 
 
 def skeleton(config: Any) -> Any:

@@ -85,7 +85,7 @@ class Daemon:
         relay = {
             "kind": kind,
             "preload": list(preload),
-            "folder": "/work",
+            "folder": "/scratch",
             # gVisor's kernel has no landlock, and lets processes of one user look into each other's /proc.
             "chroot": JAIL_ROOT if tier == "gvisor" else "",
             "processes": box.processes - _SPARE_PROCESSES,
@@ -136,7 +136,7 @@ class Daemon:
         return self._api.create_host_config(
             network_mode="none",
             read_only=True,
-            tmpfs={JAIL_ROOT + "/work": f"rw,nosuid,nodev,noexec,mode=1777,size={box.disk_mb}m"},
+            tmpfs={JAIL_ROOT + "/scratch": f"rw,nosuid,nodev,noexec,mode=1777,size={box.disk_mb}m"},
             binds=[f"{device}:{JAIL_ROOT}{device}" for device in DEVICES] if tier == "gvisor" else [],
             cap_drop=["ALL"],
             security_opt=["no-new-privileges", f"seccomp={seccomp_profile(may_change_root=tier == 'gvisor')}"],

@@ -30,7 +30,7 @@ OURS = "/opt/metaagent"
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "ensurepip", "tkinter",
              "__pycache__"}  # fmt: skip
 _COMMANDS = ("/bin/rm",)
-_FOLDERS = ("dev", "proc", "sys", "etc", "jail/dev", "jail/etc", "jail/work")
+_FOLDERS = ("dev", "proc", "sys", "etc", "jail/dev", "jail/etc", "jail/scratch")
 """Folders of the root's own, which Docker puts something into, and some that have to be there."""
 
 
@@ -57,7 +57,7 @@ def write_rootfs(target: IO[bytes], modules: Iterable[Path] = ()) -> None:
         for name, path in sorted(everything.items()):
             _add_file(tar, name, path.read_bytes(), executable=os.access(path, os.X_OK))
         _add_link(tar, f"{JAIL_ROOT}/bin/python", f"{PYTHON}/bin/{_VERSION}")
-        for name in sorted({name.split("/")[2] for name in everything} | {"work"}):
+        for name in sorted({name.split("/")[2] for name in everything} | {"scratch"}):
             _add_link(tar, name, f"{JAIL_ROOT[1:]}/{name}")
         for name, data in _loader_configuration(libraries):
             _add_file(tar, name, data)
@@ -148,7 +148,7 @@ def _parents(names: Iterable[str]) -> Iterator[str]:
 
 def _add_folder(tar: tarfile.TarFile, name: str) -> None:
     info = tarfile.TarInfo(name)
-    info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name.endswith("/work") else 0o755
+    info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name.endswith("/scratch") else 0o755
     tar.addfile(info)
 
 

@@ -371,6 +371,44 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
     assert torch.allclose(torch.tensor(after.logprobs), expected, atol=CLOSE)
 
 
+def test_while_vllm_sleeps_requests_wait(folder: Path) -> None:
+    """Whatever sleeping frees: on CPUs nothing."""
+    request = chat("sleep", temperature=0)
+
+    async def go(engine: Any) -> None:
+        before = await engine.complete(request)
+        await engine.sleep()
+        await engine.sleep()
+        waiting = asyncio.create_task(engine.complete(request))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waiting), 1)
+        with pytest.raises(EngineFailed, match=r"it sleeps\. Fix: wake\(\)"):
+            await engine.update_weights(1, {})
+        await engine.wake()
+        await engine.wake()
+        assert (await waiting).token_ids == before.token_ids
+        await engine.sleep(2)
+        await engine.wake()
+        with pytest.raises(EngineFailed, match=r"dropped when it slept\. Fix: update the weights"):
+            await engine.complete(request)
+        await engine.sleep()
+        waiting = asyncio.create_task(engine.complete(request))
+        await asyncio.sleep(0.1)
+        await engine.close()
+        with pytest.raises(EngineFailed, match="closed"):
+            await waiting
+
+    with asyncio.Runner() as runner, serving("vllm", folder, {**VLLM_OPTIONS, "enable_sleep_mode": True}) as engine:
+        runner.run(asyncio.wait_for(go(engine), 240))
+
+
+def test_vllm_that_was_not_made_to_sleep_says_so(setting: Setting) -> None:
+    if not isinstance(setting.engine, VLLMEngine):
+        pytest.skip("about vLLM")
+    with pytest.raises(EngineFailed, match="enable_sleep_mode"):
+        setting.run(setting.engine.sleep())
+
+
 @pytest.mark.parametrize("name", ENGINES)
 def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> None:
     """Programs of every shape, whose agents talk nonsense; traces are whole and hold every token."""

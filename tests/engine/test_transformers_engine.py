@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import math
 import threading
@@ -528,3 +529,29 @@ def test_a_fingerprint_sees_every_bit_and_every_place() -> None:
     assert len(digests) == len(others) + 2
     assert fingerprint({"w": base.clone()}) == fingerprint({"w": base})
     assert fingerprint({"w": base, "v": base}) == fingerprint({"v": base, "w": base})
+
+
+def test_adapters_are_merged_into_what_an_engine_takes(folder: Path, model: Any) -> None:
+    peft = pytest.importorskip("peft")
+    from engine.protocol import Probe
+    from engine.weights import merged, probed
+
+    base = copy.deepcopy(model)
+    names = set(base.state_dict())
+    config = peft.LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+    trained = peft.get_peft_model(base, config)
+    held = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
+    weights = merged(trained)
+    assert set(weights) == names
+    assert all(torch.equal(tensor, held[name]) for name, tensor in trained.state_dict().items())
+    tokens = list(range(3, 60))
+    assert max(abs(a - b) for a, b in zip(probed(trained, tokens), probed(model, tokens), strict=True)) > 0.1
+
+    async def go() -> Completion:
+        engine = TransformersEngine(str(folder), "cpu")
+        await engine.update_weights(1, weights, Probe(tokens, probed(trained, tokens), 1e-4))
+        completion = await engine.complete(chat("hi"))
+        await engine.close()
+        return completion
+
+    assert asyncio.run(go()).weights_version == 1

@@ -96,12 +96,12 @@ for name, call in {"io_uring": (425, 1, 0), "ptrace": (101, 0, 0, 0, 0), "proces
                    "bpf": (321, 0, 0, 0), "keyctl": (250, 0, 0, 0, 0, 0), "unshare": (272, 0x10000000),
                    "mount": (165, 0, 0, 0, 0, 0), "fork": (57,), "kill": (62, 1, 0)}.items():
     seen[name] = refused(*call)
-for path in ("/etc/ld.so.conf", "/proc/1/environ", "/proc/self/status", "/work", "/sys", "/opt"):
+for path in ("/etc/ld.so.conf", "/proc/1/environ", "/proc/self/status", "/scratch", "/sys", "/opt"):
     try:
         seen[path] = bool(os.listdir(path) if os.path.isdir(path) else open(path).read())
     except OSError as error:
         seen[path] = errno.errorcode[error.errno]
-for path in ("/x", "/work/x", "/dev/shm/x", "../x", "/opt/python/x"):
+for path in ("/x", "/scratch/x", "/dev/shm/x", "../x", "/opt/python/x"):
     try:
         open(path, "w"); seen["write " + path] = "open"
     except OSError as error:
@@ -125,7 +125,7 @@ def test_what_code_finds_inside(tier):
         refused = "ENOENT" if tier == "gvisor" else "EACCES"
         assert seen["/proc/1/environ"] == seen["/proc/self/status"] == seen["/sys"] == refused
         if tier != "gvisor":
-            assert seen["/work"] == seen["write /work/x"] == seen["write ../x"] == "EACCES"
+            assert seen["/scratch"] == seen["write /scratch/x"] == seen["write ../x"] == "EACCES"
 
     run_docker(work, tier=tier)
 
