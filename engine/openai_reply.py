@@ -98,6 +98,7 @@ class _Choice(BaseModel):
 class _Usage(BaseModel):
     prompt_tokens: int
     completion_tokens: int = 0
+    prompt_tokens_details: Any = None
 
 
 class _Reply(BaseModel):
@@ -130,13 +131,18 @@ def read_reply(body: str, request: CompletionRequest) -> Completion:
         raise _malformed("it has no usage, so token limits cannot be kept")
     choice = reply.choices[0]
     finish = _FINISH.get(choice.finish_reason or "stop", "abort")
+    used = reply.usage
     return Completion(
         text=_text(choice, finish),
         finish_reason=finish,
         token_ids=choice.token_ids,
         logprobs=_logprobs(choice) if request.sampling.logprobs else None,
         prompt_token_ids=request.token_ids or choice.prompt_token_ids or reply.prompt_token_ids,
-        usage=Usage(prompt_tokens=reply.usage.prompt_tokens, completion_tokens=reply.usage.completion_tokens),
+        usage=Usage(
+            prompt_tokens=used.prompt_tokens,
+            completion_tokens=used.completion_tokens,
+            prefix_tokens=_prefix_tokens(used.prompt_tokens_details),
+        ),
         model=reply.model or "",
     )
 
@@ -201,6 +207,12 @@ def _text(choice: _Choice, finish: FinishReason) -> str:
     if finish == "stop":
         raise _malformed("the message has no content (null)")
     return ""
+
+
+def _prefix_tokens(details: Any) -> int | None:
+    """Prompt tokens that the server took from its own cache. Never a reason to refuse a reply: few servers say it."""
+    count = details.get("cached_tokens") if isinstance(details, dict) else None
+    return count if type(count) is int and count >= 0 else None
 
 
 def _logprobs(choice: _Choice) -> list[float]:

@@ -59,6 +59,8 @@ class Usage:
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    prefix_tokens: int | None = None
+    """Of the prompt tokens, those that the server had computed before, where it says so."""
     cost_usd: float | None = None
 
     @property
@@ -67,12 +69,14 @@ class Usage:
 
     @classmethod
     def total(cls, usages: Iterable[Usage]) -> Usage:
-        """The sum; its cost is known if any part's is."""
+        """The sum; its cost is known if any part's is, and so are its prefix tokens."""
         parts = list(usages)
         costs = [part.cost_usd for part in parts if part.cost_usd is not None]
+        prefixes = [part.prefix_tokens for part in parts if part.prefix_tokens is not None]
         return cls(
             prompt_tokens=sum(part.prompt_tokens for part in parts),
             completion_tokens=sum(part.completion_tokens for part in parts),
+            prefix_tokens=sum(prefixes) if prefixes else None,
             cost_usd=sum(costs) if costs else None,
         )
 
@@ -133,3 +137,5 @@ class Completion:
     usage: Usage = Usage()
     model: str = ""
     weights_version: int | None = None
+    cached: bool | None = None
+    """Whether the reply came from a cache of earlier replies, which costs nothing; None without such a cache."""
