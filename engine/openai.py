@@ -2,7 +2,7 @@
 
 It holds a concurrency cap and bounded retries, counts tokens and cost, and checks every reply before believing
 it. Tools and tool results travel as text (see `engine.prompt`); native tool calls are turned into that text. It
-does not stream, cache or tokenize.
+does not stream or tokenize; `engine.cache` can keep its replies.
 
 The retry loop is our own: the library's retries do not cover replies with status 200 that carry an error or no
 choice (gateways report overload that way), and its timeout bounds the silence between two bytes, not an attempt.
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 8.0
+OPENAI_URL = "https://api.openai.com/v1"
 
 
 class OpenAIEngine:
@@ -111,6 +112,15 @@ class OpenAIEngine:
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.close()
 
+    def sent(self, request: CompletionRequest) -> dict[str, Any]:
+        """All that a reply depends on, as plain values: the address and the whole body. Not the key to the account,
+        and nothing about waiting and retrying. Raises `EngineFailed` for what is never sent."""
+        self._check_logprobs(request.sampling)
+        route, body = self._body(request)
+        extra = body.pop("extra_body")
+        url = f"{(self.base_url or OPENAI_URL).rstrip('/')}/{route}"
+        return {"url": url, "body": body | extra, "processed_logprobs": self.processed_logprobs}
+
     def _check_logprobs(self, sampling: Sampling) -> None:
         own = sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0
         if sampling.logprobs and not own and not self.processed_logprobs:
@@ -151,10 +161,9 @@ class OpenAIEngine:
         server = self.base_url or "api.openai.com"
         try:
             async with asyncio.timeout(self.timeout_s):
-                if request.messages is not None:
-                    raw = await client.chat.completions.with_raw_response.create(**self._chat_body(request))
-                else:
-                    raw = await client.completions.with_raw_response.create(**self._ids_body(request))
+                route, body = self._body(request)
+                endpoint = client.completions if route == "completions" else client.chat.completions
+                raw = await endpoint.with_raw_response.create(**body)
                 return raw.http_response.text
         except (TimeoutError, openai.APITimeoutError) as error:
             raise Fault(
@@ -175,6 +184,12 @@ class OpenAIEngine:
         except (openai.OpenAIError, TypeError, ValueError) as error:
             reason = f"the request cannot be sent: {type(error).__name__}: {error}"
             raise Fault(reason, "see that messages and tools are plain JSON in valid Unicode", retry=False) from error
+
+    def _body(self, request: CompletionRequest) -> tuple[str, dict[str, Any]]:
+        """Where a request goes, below the base URL, and what the library is given to send."""
+        if request.messages is not None:
+            return "chat/completions", self._chat_body(request)
+        return "completions", self._ids_body(request)
 
     def _chat_body(self, request: CompletionRequest) -> dict[str, Any]:
         sampling = request.sampling

@@ -6,6 +6,7 @@ Only the form is checked here; what an engine itself refuses, it refuses when it
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from engine.openai import OpenAIEngine
 from engine.protocol import Engine
@@ -25,16 +26,19 @@ _OPENAI = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://.+))?")  # a model's o
 _BARE_HOST = re.compile(r"@[\w.-]+:\d")
 
 
-def parse_engine(spec: str) -> Engine:
-    """The engine that `spec` names, with that engine's defaults.
+def parse_engine(spec: str, cache: Path | None = None) -> Engine:
+    """The engine that `spec` names, with that engine's defaults; `cache` is a folder for the replies of an endpoint.
 
-    Raises ValueError for an unknown or incomplete form, `EngineFailed` for what the engine refuses.
+    Raises ValueError for an unknown or incomplete form, or a cache where there is no endpoint; `EngineFailed` for what
+    the engine refuses.
     """
     kind, _, rest = spec.partition(":")
     if kind not in FORMS or not rest:
         guess = kind if kind in FORMS else nearest(kind.lower(), FORMS)
         forms = FORMS[guess] if guess else "; ".join(FORMS.values())
         raise ValueError(f"unknown engine {spec!r}. Fix: write {forms}")
+    if cache is not None and kind != "openai":
+        raise ValueError(f"{spec!r} is no endpoint, so there is nothing to cache. Fix: leave the cache out")
     if kind == "transformers":
         return TransformersEngine(rest)
     if kind == "vllm":
@@ -44,4 +48,9 @@ def parse_engine(spec: str) -> Engine:
     parts = _OPENAI.fullmatch(rest)
     if parts is None or "://" in parts["model"] or _BARE_HOST.search(parts["model"]):
         raise ValueError(f"engine {spec!r} needs a model, and a URL with its scheme. Fix: write {FORMS['openai']}")
-    return OpenAIEngine(parts["model"], parts["url"])
+    engine = OpenAIEngine(parts["model"], parts["url"])
+    if cache is None:
+        return engine
+    from engine.cache import CachedEngine
+
+    return CachedEngine(engine, cache)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from engine import spec
+from engine.cache import CachedEngine
 from engine.openai import OpenAIEngine
 from engine.replay import ReplayEngine
 from engine.spec import parse_engine
@@ -31,6 +33,18 @@ def test_openai(text: str, model: str, url: str | None) -> None:
     engine = parse_engine(text)
     assert isinstance(engine, OpenAIEngine)
     assert (engine.model, engine.base_url) == (model, url)
+
+
+def test_a_cache_goes_around_an_endpoint_and_nothing_else(tmp_path: Path) -> None:
+    engine = parse_engine("openai:m@http://h/v1", tmp_path / "cache")
+    assert isinstance(engine, CachedEngine)
+    assert engine.name == "openai:m@http://h/v1"
+    asyncio.run(engine.close())
+    for other in ("replay:f", "transformers:f", "vllm:f"):
+        with pytest.raises(ValueError, match="nothing to cache") as caught:
+            parse_engine(other, tmp_path / "cache")
+        assert other in str(caught.value)
+        assert "Fix: " in str(caught.value)
 
 
 def test_replay(tmp_path: Path) -> None:
