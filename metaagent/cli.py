@@ -72,6 +72,15 @@ SandboxName = Annotated[
         help="Where programs run: process (the default), docker, docker/strict or docker/gvisor.",
     ),
 ]
+CacheFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache",
+        metavar="FOLDER",
+        help="Keep the replies of an openai: endpoint here; what was asked before costs nothing.",
+        file_okay=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.", min=0)]
 
@@ -103,6 +112,7 @@ def design(
     save: Annotated[Path | None, typer.Option("--save", "-o", help="Write the program here.", dir_okay=False)] = None,
     run: Annotated[bool, typer.Option("--run", help="Run the program on the problem; needs an engine.")] = False,
     sandbox: SandboxName = None,
+    cache: CacheFolder = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> ExitCode:
@@ -116,12 +126,23 @@ def design(
     text = read_problem(problem, file)
     if run and not engine:
         usage_error("--run needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
+    if cache is not None and not engine:
+        usage_error("--cache keeps an engine's replies. Fix: add --engine openai:MODEL@URL, or leave --cache out")
     if samples > 1 and not engine:
         note("the template bank gives one design; --samples needs an engine")
     if save is not None and not save.parent.is_dir():
         usage_error(f"cannot write {save}: there is no folder {save.parent}")
     report = asyncio.run(
-        designing.design(text, engine or None, samples=samples, style=style, run=run, seed=seed, sandbox_name=sandbox)
+        designing.design(
+            text,
+            engine or None,
+            samples=samples,
+            style=style,
+            run=run,
+            seed=seed,
+            sandbox_name=sandbox,
+            cache=cache,
+        )
     )
     if save is not None and report.design is not None:
         write_text(save, report.design.program or "")
@@ -146,6 +167,7 @@ def run(
     ] = None,
     transcript: Annotated[bool, typer.Option("--transcript", "-t", help="Print the transcript, too.")] = False,
     sandbox: SandboxName = None,
+    cache: CacheFolder = None,
     seed: Seed = 0,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = SAMPLING.temperature,
     max_tokens: Annotated[int, typer.Option(help="Longest reply, in tokens.")] = SAMPLING.max_tokens,
@@ -179,7 +201,7 @@ def run(
         tool_calls=tool_calls,
     )
     sampling = _validated(Sampling, temperature=temperature, max_tokens=max_tokens)
-    settings = running.RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox)
+    settings = running.RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox, cache=cache)
     source = read_text(program)
     report, record = asyncio.run(running.run_file(source, text, str(program), engine, settings, trace))
     if as_json:
@@ -187,7 +209,7 @@ def run(
         return report.exit_code
     if transcript and record is not None:
         print_transcript(stdout(), record)
-    running.print_run(stdout(), report, output=not transcript)
+    running.print_run(stdout(), report, transcribed=transcript)
     return report.exit_code
 
 

@@ -7,6 +7,7 @@ it is `metaagent.running`'s business.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel
@@ -28,11 +29,13 @@ from metaagent.running import (
     print_run,
     run_checked,
 )
-from metaagent.transcript import totals
+from metaagent.transcript import cache_line, print_shares, totals
 from sandbox.base import JailSandbox
 from workflow.completion import Usage
 from workflow.failures import Finding
 from workflow.graph import GraphNode
+from workflow.trace import Trace
+from workflow.usage import UsageReport, usage_report
 
 PLUG_IN = (
     "no engine is configured, so the template bank designed this; to have a model design and run it, add "
@@ -71,6 +74,8 @@ class DesignReport(BaseModel):
     """Index of the first design that passed its check; it is the one that is saved and run."""
     usage: Usage = Usage()
     """Tokens spent on designing."""
+    usage_report: UsageReport = UsageReport()
+    """Designing and running, by role and by agent."""
     saved: str | None = None
     run: RunReport | None = None
 
@@ -94,16 +99,21 @@ async def design(
     run: bool,
     seed: int,
     sandbox_name: str | None = None,
+    cache: Path | None = None,
 ) -> DesignReport:
-    """Designs for a problem: the bank's one, or `samples` of the engine that `spec` names; run what is chosen."""
+    """Designs for a problem: the bank's one, or `samples` of the engine that `spec` names; run what is chosen.
+
+    `cache` is a folder that keeps the engine's replies.
+    """
     if spec is None:
         async with open_sandbox(sandbox_name) as sandbox:
             designs = [await from_bank(problem, sandbox)]
         return DesignReport(problem=problem, engine=None, designs=designs, chosen=_first_good(designs))
-    async with open_engine(spec) as engine, open_sandbox(sandbox_name) as sandbox:
+    async with open_engine(spec, cache) as engine, open_sandbox(sandbox_name) as sandbox:
         with LiveProgress(f"Designing with {engine.name}") as progress:
             sampled = await sample_designs(problem, engine, sandbox, m=samples, style=style, seed=seed)
             designs = [_proposal(sample, engine.name) for sample in sampled]
+            traces: list[Trace] = []
             report = DesignReport(
                 problem=problem,
                 engine=engine.name,
@@ -113,7 +123,7 @@ async def design(
             )
             if run and report.design is not None and report.design.program is not None:
                 progress.start("Running")
-                report.run, _ = await run_checked(
+                report.run, run_done = await run_checked(
                     report.design.program,
                     problem,
                     program="the design",
@@ -122,6 +132,9 @@ async def design(
                     settings=RunSettings(seed=seed),
                     sink=progress,
                 )
+                traces.append(run_done.trace)
+            replies = (turn.completion for sample in sampled for turn in sample.turns)
+            report.usage_report = usage_report(traces, replies)
         return report
 
 
@@ -168,11 +181,13 @@ def print_report(console: Console, report: DesignReport) -> None:
         print_design(console, proposal, code_too=index == shown)
     if report.engine is not None:
         console.print()
-        fields(console, [("Spent on designing", totals(report.usage))])
+        cached = "" if report.run else cache_line(report.usage_report.total)
+        fields(console, [("Spent on designing", totals(report.usage)), ("Cache", cached)])
     if report.saved:
         note(f"saved {report.saved}")
     if report.run is not None:
         print_run(console, report.run)
+        print_shares(console, "By role", report.usage_report.by_role)
     if report.engine is None:
         note(PLUG_IN)
 

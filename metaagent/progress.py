@@ -61,6 +61,7 @@ class LiveProgress:
             tokens = event.completion.usage.total_tokens if event.completion else 0
             self._tokens += tokens
             said = f"failed: {event.error}" if event.completion is None else f"{tokens:,} tokens" if tokens else ""
+            said += " from the cache" if event.completion and event.completion.cached else ""
             facts = ", ".join(filter(None, (f"{event.duration_s:.1f} s", said)))
             return Text.assemble(("  agent ", "dim"), (event.agent, "bold"), f"  {facts}")
         if isinstance(event, ToolCalled):

@@ -21,7 +21,7 @@ from engine import Engine, Run, parse_engine
 from engine.replay import ReplayEngine
 from metaagent.console import FAILURE_CODES, ExitCode, block, fields, heading, note, stderr, usage_error
 from metaagent.progress import LiveProgress
-from metaagent.transcript import totals
+from metaagent.transcript import cache_line, print_shares, totals
 from sandbox import Description, ProcessSandbox
 from sandbox.base import JailSandbox
 from sandbox.containers import DockerSandbox
@@ -32,6 +32,7 @@ from workflow.failures import Failure, Finding, ProgramRejected
 from workflow.limits import Limits
 from workflow.text import solution_block
 from workflow.trace import CodeRan, Event, ToolCalled, Trace, event_to_json
+from workflow.usage import UsageReport, usage_report
 
 Sink = Callable[[Event], None]
 CHECKER = "designer.check"
@@ -53,6 +54,8 @@ class RunSettings(BaseModel):
     """Known answer of a math problem, to grade with."""
     sandbox: str | None = None
     """Name of the sandbox; see `open_sandbox`."""
+    cache: Path | None = None
+    """Folder that keeps the replies of an endpoint."""
 
 
 class RunReport(BaseModel):
@@ -80,6 +83,7 @@ class RunReport(BaseModel):
     tool_calls: int = 0
     code_runs: int = 0
     usage: Usage = Usage()
+    usage_report: UsageReport = UsageReport()
     duration_s: float = 0.0
     jail: str = ""
     trace: str | None = None
@@ -93,16 +97,21 @@ class RunReport(BaseModel):
 
 
 @asynccontextmanager
-async def open_engine(spec: str) -> AsyncIterator[Engine]:
-    """The engine that `spec` names; closed in the end."""
+async def open_engine(spec: str, cache: Path | None = None) -> AsyncIterator[Engine]:
+    """The engine that `spec` names, with a folder that keeps its replies if given; closed in the end."""
     try:
-        engine = parse_engine(spec)
+        engine = parse_engine(spec, cache)
     except ValueError as error:
         usage_error(str(error))
     try:
         yield engine
     finally:
         await engine.close()
+        if cache is not None:
+            from engine.cache import CachedEngine
+
+            if isinstance(engine, CachedEngine) and engine.problem:
+                note(engine.problem)
 
 
 def open_sandbox(name: str | None = None, *, grading: bool = False) -> JailSandbox:
@@ -195,6 +204,7 @@ async def run_checked(
         tool_calls=sum(isinstance(event, ToolCalled) for event in events),
         code_runs=sum(isinstance(event, CodeRan) for event in events),
         usage=run.usage,
+        usage_report=usage_report([run.trace]),
         duration_s=round(run.duration_s, 4),
         jail=run.jail,
     )
@@ -209,7 +219,7 @@ async def run_file(
     There is no trace where the check refused the program.
     """
     async with (
-        open_engine(spec) as engine,
+        open_engine(spec, settings.cache) as engine,
         open_sandbox(settings.sandbox, grading=settings.gold is not None) as sandbox,
     ):
         with LiveProgress("Checking") as progress:
@@ -292,13 +302,13 @@ def _notes(run: Run, problem: str, engine: Engine) -> list[str]:
     return notes
 
 
-def print_run(console: Console, report: RunReport, *, output: bool = True) -> None:
-    """The report for people, with what the program printed unless it was shown before; notes go to stderr."""
+def print_run(console: Console, report: RunReport, *, transcribed: bool = False) -> None:
+    """The report for people, with output and agents unless a transcript showed them before; notes go to stderr."""
     if report.failure is not None and report.failure.kind == "program_rejected":
         print_findings(console, report.program, report.findings)
         return
     print_findings(stderr(), report.program, report.findings)
-    if output and report.output.strip():
+    if not transcribed and report.output.strip():
         heading(console, "Program output")
         block(console, report.output)
     heading(console, "Result")
@@ -315,12 +325,15 @@ def print_run(console: Console, report: RunReport, *, output: bool = True) -> No
             ("From", source if report.answer is not None else ""),
             ("Graded", Text(graded, style="green" if report.verdict == "correct" else "red")),
             ("Usage", ", ".join([*filter(None, calls), totals(report.usage)])),
+            ("Cache", cache_line(report.usage_report.total)),
             ("Time", f"{report.duration_s:.2f} s"),
             ("Jail", report.jail),
             ("Engine", report.engine),
             ("Trace", report.trace or ""),
         ],
     )
+    if not transcribed:
+        print_shares(console, "By agent", report.usage_report.by_agent)
     for text in report.notes:
         note(text)
 

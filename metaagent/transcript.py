@@ -7,7 +7,7 @@ nothing that the Trace does not say.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from workflow.trace import (
     Trace,
     event_to_dict,
 )
+from workflow.usage import Tally, usage_report
 
 EXCERPT = 160
 """Characters of a prompt that are shown when it is abbreviated."""
@@ -63,15 +64,38 @@ def read_trace(path: Path) -> ReadTrace:
 
 
 def print_transcript(console: Console, trace: Trace, *, full: bool = False) -> None:
-    """Print all events of a run in order. Long texts are cut unless `full`."""
+    """Print all events of a run in order, then what each agent used. Long texts are cut unless `full`."""
     _Transcript(console, full).write(trace)
+    print_shares(console, "By agent", usage_report([trace]).by_agent)
 
 
 def totals(usage: Usage) -> str:
     if usage.total_tokens == 0:
         return "no tokens counted"
     cost = f", ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
-    return f"{usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens{cost}"
+    prefix = f" ({usage.prefix_tokens:,} of a known prefix)" if usage.prefix_tokens else ""
+    return f"{usage.prompt_tokens:,} prompt{prefix} and {usage.completion_tokens:,} completion tokens{cost}"
+
+
+def cache_line(tally: Tally) -> str:
+    """Hits and misses; empty where no cache was asked."""
+    asked = tally.cache_hits + tally.cache_misses
+    return f"{tally.cache_hits} of {asked} replies, {tally.hit_tokens:,} tokens not paid again" if asked else ""
+
+
+def share_line(tally: Tally) -> str:
+    """What one of several used, on one line."""
+    calls = f"{tally.calls} call{'' if tally.calls == 1 else 's'}"
+    failed = f", {tally.failed} failed" if tally.failed else ""
+    cached = cache_line(tally)
+    return f"{calls}{failed}, {totals(tally.usage)}" + (f"; from the cache: {cached}" if cached else "")
+
+
+def print_shares(console: Console, title: str, shares: Mapping[Any, Tally]) -> None:
+    """Who used what, in the given order. Nothing for one alone, who used all that there is."""
+    if len(shares) > 1:
+        heading(console, title)
+        fields(console, [(f"  {who}", share_line(tally)) for who, tally in shares.items()])
 
 
 class _Transcript:
@@ -80,8 +104,10 @@ class _Transcript:
         self._turns = 0
         self._asked: dict[str, int] = {}
         self._replies: dict[str, str] = {}
+        self._cached = ""
 
     def write(self, trace: Trace) -> None:
+        self._cached = cache_line(usage_report([trace]).total)
         writers: dict[type, Callable[[Any], None]] = {
             RunStarted: self._started,
             AgentTurn: self._turn,
@@ -111,6 +137,7 @@ class _Transcript:
         if done is not None:
             if done.usage.total_tokens:
                 facts.append(f"{done.usage.prompt_tokens:,} + {done.usage.completion_tokens:,} tokens")
+            facts += ["from the cache"] if done.cached else []
             facts += [f"finished by {done.finish_reason}"] if done.finish_reason != "stop" else []
         heading(
             self._console, f"{self._turns}. {event.agent}", f"{event.path} · turn {event.turn} · {', '.join(facts)}"
@@ -172,6 +199,8 @@ class _Transcript:
             self._text(f"{event.failure.kind}: {event.failure.message}")
         count = f"{self._turns} agent call{'' if self._turns == 1 else 's'}"
         self._text(f"{count}, {totals(event.usage)}, {event.t:.2f} s")
+        if self._cached:
+            self._text(f"from the cache: {self._cached}")
 
     def _labelled(self, label: str, text: str, style: str, *, prompt: bool = False) -> None:
         """A labelled text, indented. A prompt is abbreviated to one line."""
@@ -211,6 +240,7 @@ def trace_document(read: ReadTrace) -> dict[str, Any]:
         "failure": ended.failure.model_dump(mode="json") if ended and ended.failure else None,
         "agent_calls": len(trace.agent_turns),
         "usage": asdict(trace.usage),
+        "usage_report": usage_report([trace]).model_dump(mode="json"),
         "complete": ended is not None,
         "torn": read.torn,
         "events": [event_to_dict(event) for event in events],

@@ -53,7 +53,7 @@ async def show(console: Console, program: tuple[str, str] | None = None) -> Exit
         )
         heading(console, "3. What happened", "the agent's reply is a recorded one")
         print_transcript(console, run.trace)
-        print_run(console, report, output=False)
+        print_run(console, report, transcribed=True)
         return report.exit_code
 
 
