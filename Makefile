@@ -26,7 +26,7 @@ $(VENV)/dev: $(VENV)/base
 	touch $@
 
 $(VENV)/local: $(VENV)/dev
-	$(INSTALL) --editable ".[dev,local]"
+	$(INSTALL) --editable ".[dev,local]" peft
 	touch $@
 
 $(VENV)/bench: $(VENV)/dev

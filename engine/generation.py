@@ -112,9 +112,9 @@ def draw(
     """One token per row and its log-probability under the distribution that it was drawn from.
 
     `logits` is float32 [rows, vocabulary]. `points` in [0, 1) pick the token by inverting the row's cumulative
-    distribution over the vocabulary in its own order. Temperature first, then top-k, then top-p over what is left
-    (the smallest set of tokens whose probability reaches `top_p`). Temperature 0 takes the likeliest token and
-    gives the log-probability that the model itself (temperature 1) puts on it.
+    distribution over the vocabulary in its own order. Temperature first, then top-k (equals of the last one stay), then
+    top-p over what is left (the smallest set of tokens whose probability reaches `top_p`). Temperature 0 takes the
+    likeliest token and gives the log-probability that the model itself (temperature 1) puts on it.
     """
 
     def column(values: list[float]) -> torch.Tensor:
@@ -123,20 +123,27 @@ def draw(
     greedy = column([float(s.temperature == 0) for s in samplings]) > 0
     temperature = column([s.temperature or 1.0 for s in samplings])
     scaled = (logits - logits.amax(-1, keepdim=True)) / temperature
-    if any(s.temperature > 0 and (s.top_k or s.top_p < 1) for s in samplings):
-        # Rows that ask for no filter get one that keeps all, whatever rounding does.
-        top_k = column([s.top_k if s.temperature and s.top_k else math.inf for s in samplings])
-        top_p = column([s.top_p if s.temperature and s.top_p < 1 else math.inf for s in samplings])
-        falling, order = scaled.sort(dim=-1, descending=True, stable=True)
-        rank = torch.arange(logits.shape[-1], device=logits.device)
-        falling = falling.masked_fill(rank >= top_k, -math.inf)
+    size = logits.shape[-1]
+    top_k = [min(s.top_k, size) if s.temperature else 0 for s in samplings]
+    top_p = [s.top_p if s.temperature else 1.0 for s in samplings]
+    if any(top_k):
+        likeliest = scaled.topk(max(top_k)).values
+        last = likeliest.gather(-1, column([float(max(k - 1, 0)) for k in top_k]).long())
+        least = last.masked_fill(column([float(k == 0) for k in top_k]) > 0, -math.inf)
+        scaled = scaled.masked_fill(scaled < least, -math.inf)
+    if any(p < 1 for p in top_p):
+        # Sorting a whole vocabulary is slow; what top-k has left over need not be sorted.
+        width = max(k or size for k, p in zip(top_k, top_p, strict=True) if p < 1)
+        falling, order = scaled.topk(width) if width < size else scaled.sort(dim=-1, descending=True, stable=True)
         probability = falling.softmax(-1)
         better = probability.cumsum(-1) - probability
-        falling = falling.masked_fill((better >= top_p) & (rank > 0), -math.inf)
-        scaled = torch.empty_like(scaled).scatter_(-1, order, falling)
+        out = (better >= column(top_p)) & (torch.arange(width, device=logits.device) > 0)
+        kept = torch.full_like(scaled, -math.inf).scatter_(-1, order, falling.masked_fill(out, -math.inf))
+        # Rows that ask for no filter keep all, whatever rounding does.
+        scaled = torch.where(column(top_p) < 1, kept, scaled)
     logprobs = scaled.log_softmax(-1)
-    cumulative = logprobs.double().exp().cumsum(-1)
+    cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
     target = column(list(points)).double() * cumulative[:, -1:]
-    sampled = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
-    chosen = torch.where(greedy, logits.argmax(-1, keepdim=True), sampled)
+    sampled = torch.searchsorted(cumulative, target, right=True).clamp(max=size - 1)
+    chosen = torch.where(greedy, logits.argmax(-1, keepdim=True), sampled) if greedy.any() else sampled
     return chosen[:, 0], logprobs.gather(-1, chosen)[:, 0]

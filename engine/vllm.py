@@ -26,6 +26,8 @@ from workflow.failures import EngineFailed, LimitExceeded
 
 WORKER = "engine.vllm_worker.WeightLoader"
 _SHARED_MEMORY = "/dev/shm"
+_SOCKETS = "VLLM_RPC_BASE_PATH"
+"""Environment variable: where vLLM puts its sockets, which it does not remove."""
 
 
 class VLLMEngine:
@@ -67,6 +69,7 @@ class VLLMEngine:
         self._numbers = itertools.count()
         self._llm: Any = None
         self._chat: ChatFormat | None = None
+        self._sockets: tempfile.TemporaryDirectory[str] | None = None
         self._broken = ""
         self._closed = False
 
@@ -212,6 +215,8 @@ class VLLMEngine:
             await self._asleep.aclose()  # whoever waits for it to wake learns that it is closed
         if llm is not None:
             await asyncio.to_thread(llm.shutdown)
+        if self._sockets is not None:
+            self._sockets.cleanup()
 
     def _check_serving(self) -> None:
         if self._closed:
@@ -224,6 +229,7 @@ class VLLMEngine:
             if self._closed:
                 raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", 0)
             if self._llm is None or self._chat is None:
+                self._sockets = self._sockets or tempfile.TemporaryDirectory(prefix="metaagent-vllm-")
                 try:
                     async with asyncio.timeout(self.start_timeout_s):
                         self._llm = await asyncio.to_thread(self._start)
@@ -235,6 +241,9 @@ class VLLMEngine:
             return self._llm, self._chat
 
     def _start(self) -> Any:
+        assert self._sockets is not None
+        before = os.environ.get(_SOCKETS)
+        os.environ[_SOCKETS] = self._sockets.name
         try:
             arguments = importlib.import_module("vllm.engine.arg_utils").AsyncEngineArgs(
                 model=self._path,
@@ -252,6 +261,10 @@ class VLLMEngine:
                 self.name,
                 f"vLLM did not start: {type(error).__name__}: {error}. Fix: see its log above, and `options`",
             ) from error
+        finally:
+            os.environ.pop(_SOCKETS)
+            if before is not None:
+                os.environ[_SOCKETS] = before
 
 
 class _Gate:

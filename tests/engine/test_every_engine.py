@@ -372,11 +372,12 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
 
 
 def test_while_vllm_sleeps_requests_wait(folder: Path) -> None:
-    """Whatever sleeping frees: on CPUs nothing."""
+    """On CPUs vLLM does not take the option, and frees nothing when it is told to sleep."""
     request = chat("sleep", temperature=0)
 
     async def go(engine: Any) -> None:
         before = await engine.complete(request)
+        engine._options["enable_sleep_mode"] = True
         await engine.sleep()
         await engine.sleep()
         waiting = asyncio.create_task(engine.complete(request))
@@ -398,7 +399,7 @@ def test_while_vllm_sleeps_requests_wait(folder: Path) -> None:
         with pytest.raises(EngineFailed, match="closed"):
             await waiting
 
-    with asyncio.Runner() as runner, serving("vllm", folder, {**VLLM_OPTIONS, "enable_sleep_mode": True}) as engine:
+    with asyncio.Runner() as runner, serving("vllm", folder, VLLM_OPTIONS) as engine:
         runner.run(asyncio.wait_for(go(engine), 240))
 
 

@@ -29,11 +29,13 @@ class VLLMServer:
             flags += [flag] if value is True else [f"{flag}={value}"]
         # The command `vllm serve` needs package metadata that the CPU build lacks.
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", f"--model={folder}", *flags]
+        self._sockets = tempfile.TemporaryDirectory(prefix="vllm-server-")
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in `close`)
         self._process = subprocess.Popen(
             [*command, "--host=127.0.0.1", f"--port={port}"],
             stdout=self._log,
             stderr=subprocess.STDOUT,
+            env={**os.environ, "VLLM_RPC_BASE_PATH": self._sockets.name},
             start_new_session=True,  # so that its workers can be ended with it
         )
         self.url = f"http://127.0.0.1:{port}/v1"
@@ -64,3 +66,4 @@ class VLLMServer:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10)
         self._log.close()
+        self._sockets.cleanup()
