@@ -147,7 +147,8 @@ class _Replies:
 
     def __init__(self, file: Path, max_bytes: int) -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.touch(mode=0o600)  # replies are nobody else's business
+        if not file.exists():  # opening it here, beside SQLite, would break SQLite's locks
+            file.touch(mode=0o600)  # replies are nobody else's business
         self._max_bytes = max_bytes
         self._db = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
