@@ -1,4 +1,4 @@
-"""What every engine must do alike, on one tiny model: transformers, vLLM, OpenAI-compatible servers, replay.
+"""What every engine must do alike, on one tiny model: transformers, vLLM, OpenAI-compatible servers, a cache, replay.
 
 An engine that this environment lacks is skipped, with the reason. The reference is a plain forward pass.
 """
@@ -11,12 +11,14 @@ import importlib.util
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from tiny_server import TinyServer
 from vllm_server import VLLMServer
 
+from engine.cache import CachedEngine
 from engine.openai import OpenAIEngine
 from engine.protocol import Engine, LiveEngine, Probe
 from engine.replay import ReplayEngine, ReplayEntry
@@ -42,8 +44,8 @@ VLLM_OPTIONS = {
     # On CPUs a seeded request that is read in pieces ends the engine.
     "max_num_batched_tokens": 64 * CONTEXT,
 }
-ENGINES = ["transformers", "vllm", "openai", "openai-vllm", "replay"]
-"""`openai` is a small server of the tests' own, `openai-vllm` vLLM's server."""
+ENGINES = ["transformers", "vllm", "openai", "openai-vllm", "cached", "replay"]
+"""`openai` is a small server of the tests' own, `openai-vllm` vLLM's server, `cached` the first with a cache."""
 PROGRAMS = Path(__file__).parents[1] / "sandbox" / "programs"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "papers" / "designer-scripts"
 """Not on every machine."""
@@ -134,14 +136,15 @@ def serving(name: str, folder: Path, options: dict[str, Any]) -> Iterator[Engine
         match name:
             case "vllm":
                 yield VLLMEngine(str(folder), options=options)
-            case "openai" | "openai-vllm":
-                ours = name == "openai"
+            case "openai" | "openai-vllm" | "cached":
+                ours = name != "openai-vllm"
                 server = (
                     TinyServer(TransformersEngine(str(folder), "cpu")) if ours else VLLMServer(str(folder), options)
                 )
                 stack.enter_context(contextlib.closing(server))
                 extra = {"return_token_ids": True, "chat_template_kwargs": {"enable_thinking": False}}
-                yield OpenAIEngine("tiny", server.url, processed_logprobs=True, extra_body=extra)
+                engine = OpenAIEngine("tiny", server.url, processed_logprobs=True, extra_body=extra)
+                yield CachedEngine(engine, stack.enter_context(TemporaryDirectory())) if name == "cached" else engine
             case "replay":
                 yield Replayed(TransformersEngine(str(folder), "cpu"))
             case _:
