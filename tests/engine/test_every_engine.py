@@ -413,6 +413,7 @@ def test_vllm_that_was_not_made_to_sleep_says_so(setting: Setting) -> None:
         setting.run(setting.engine.sleep())
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("name", ENGINES)
 def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> None:
     """Programs of every shape, whose agents talk nonsense; traces are whole and hold every token."""
@@ -432,7 +433,7 @@ def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> Non
                     "What is 6 * 7?",
                     engine=engine,
                     sampling=Sampling(max_tokens=16, logprobs=True),
-                    limits=Limits(wall_s=400, tokens=10**7),
+                    limits=Limits(wall_s=1200, tokens=10**7),
                     seed=number,
                 )
                 for number in range(128)

@@ -59,7 +59,7 @@ class TinyServer:
         request = CompletionRequest(sampling=sampling, **prompt)
         done = asyncio.run_coroutine_threadsafe(self.engine.complete(request), self._loop)
         try:
-            completion = done.result(timeout=60)
+            completion = done.result(timeout=600)
         except LimitExceeded as error:
             told = (
                 f"This model's maximum context length is {error.limit:g} tokens; the prompt has {error.used:g} tokens"
