@@ -4,7 +4,7 @@ from sandbox.protocol import Sandbox
 from tasks import AssertTests, CallTest, CallTests, StdinTest, StdinTests, grade_code
 from workflow.limits import CodeLimits
 
-LIMITS = CodeLimits(wall_s=2, cpu_s=2, memory_mb=256, output_bytes=1 << 20)
+LIMITS = CodeLimits(wall_s=8, cpu_s=8, memory_mb=256, output_bytes=1 << 20)
 TESTS = (
     AssertTests(names={"candidate": "square"}, tests=["assert candidate(3) == 9", "assert candidate(-4) == 16"]),
     CallTests(fn_name="square", tests=[CallTest(args=[3], expected=9), CallTest(args=[-4], expected=16)]),
