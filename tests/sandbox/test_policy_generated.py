@@ -124,7 +124,7 @@ PLACES = [
     "for x in [{0}]:\n    keep(x)",
     "while True:\n    keep({0})\n    break",
     "if (x := {0}) is not None:\n    keep(x)",
-    "try:\n    raise ValueError({0})\nexcept ValueError as e:\n    keep(e.args[0])",
+    "class Own(Exception): pass\ntry:\n    raise Own({0})\nexcept Own as e:\n    keep(e.args[0])",
     "try:\n    1 / 0\nexcept ZeroDivisionError:\n    keep({0})\nfinally:\n    pass",
     "keep([{0} for _ in range(1)][0])",
     "keep([*({0} for _ in [1])][0])",
