@@ -74,17 +74,19 @@ class VLLMEngine:
         self._closed = False
 
     async def complete(self, request: CompletionRequest) -> Completion:
+        async with self._in_time("no completion", "raise it, or ask for fewer tokens at once"), self._slots:
+            llm, chat = await self._started()
+            async with self._gate.passing():
+                self._check_serving()
+                return await self._complete(llm, chat, request)
+
+    @contextlib.asynccontextmanager
+    async def _in_time(self, failure: str, fix: str) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self.timeout_s), self._slots:
-                llm, chat = await self._started()
-                async with self._gate.passing():
-                    self._check_serving()
-                    return await self._complete(llm, chat, request)
+            async with asyncio.timeout(self.timeout_s):
+                yield
         except TimeoutError as error:
-            reason = (
-                f"no completion within timeout_s={self.timeout_s:g}. Fix: raise it, or ask for fewer tokens at once"
-            )
-            raise EngineFailed(self.name, reason) from error
+            raise EngineFailed(self.name, f"{failure} within timeout_s={self.timeout_s:g}. Fix: {fix}") from error
 
     async def _complete(self, llm: Any, chat: ChatFormat, request: CompletionRequest) -> Completion:
         try:
@@ -140,7 +142,8 @@ class VLLMEngine:
         await asyncio.to_thread(lambda: weights.check(weights.skeleton(llm.model_config.hf_config), given))
         meant = weights.fingerprint(given)
         folder = _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) else None
-        async with asyncio.timeout(self.timeout_s), self._gate.closed():
+        slow = "raise it, or see what still runs or sleeps"
+        async with self._in_time(f"weights {version} did not go in", slow), self._gate.closed():
             with tempfile.TemporaryDirectory(prefix="metaagent-weights-", dir=folder) as place:
                 path = str(Path(place) / "weights.safetensors")
                 await asyncio.to_thread(save_file, weights.unshared(given), path)
@@ -175,7 +178,8 @@ class VLLMEngine:
             raise EngineFailed(self.name, 'it cannot sleep. Fix: make it with options={"enable_sleep_mode": True}', 0)
         if self._asleep is not None:
             return
-        async with asyncio.timeout(self.timeout_s), contextlib.AsyncExitStack() as stack:
+        slow = "raise it, or see what still runs"
+        async with self._in_time("it did not go to sleep", slow), contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._gate.closed())
             await self._told(llm.sleep(level), "did not go to sleep")
             if level == 2:
@@ -187,10 +191,10 @@ class VLLMEngine:
         llm, _ = await self._started()
         if self._asleep is None:
             return
-        async with asyncio.timeout(self.timeout_s):
+        # Whether it wakes up or not, who waits for it goes on, and learns which.
+        stack, self._asleep = self._asleep, None
+        async with self._in_time("it did not wake up", "make a new engine"), stack:
             await self._told(llm.wake_up(), "did not wake up")
-            stack, self._asleep = self._asleep, None
-            await stack.aclose()
 
     async def _told(self, call: Awaitable[Any], failure: str) -> None:
         try:

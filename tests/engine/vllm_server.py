@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 START_TIMEOUT_S = 300.0
@@ -29,15 +30,16 @@ class VLLMServer:
             flags += [flag] if value is True else [f"{flag}={value}"]
         # The command `vllm serve` needs package metadata that the CPU build lacks.
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", f"--model={folder}", *flags]
-        self._sockets = tempfile.TemporaryDirectory(prefix="vllm-server-")
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in `close`)
-        self._process = subprocess.Popen(
-            [*command, "--host=127.0.0.1", f"--port={port}"],
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "VLLM_RPC_BASE_PATH": self._sockets.name},
-            start_new_session=True,  # so that its workers can be ended with it
-        )
+        self._folder = tempfile.TemporaryDirectory(prefix="vllm-server-")
+        self._log = Path(self._folder.name) / "log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [*command, "--host=127.0.0.1", f"--port={port}"],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "VLLM_RPC_BASE_PATH": self._folder.name},
+                start_new_session=True,  # so that its workers can be ended with it
+            )
         self.url = f"http://127.0.0.1:{port}/v1"
         try:
             self._wait(f"http://127.0.0.1:{port}/health")
@@ -55,8 +57,7 @@ class VLLMServer:
                     return
             except OSError:
                 time.sleep(0.5)
-        self._log.seek(0)
-        raise RuntimeError(f"vLLM's server did not start:\n{self._log.read()[-4000:]}")
+        raise RuntimeError(f"vLLM's server did not start:\n{self._log.read_text()[-4000:]}")
 
     def close(self) -> None:
         self._process.terminate()
@@ -65,5 +66,4 @@ class VLLMServer:
         with contextlib.suppress(ProcessLookupError):  # what it started, or it itself
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10)
-        self._log.close()
-        self._sockets.cleanup()
+        self._folder.cleanup()
