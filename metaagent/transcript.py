@@ -26,6 +26,7 @@ from workflow.trace import (
     Event,
     LimitHit,
     Printed,
+    Rewarded,
     RunEnded,
     RunStarted,
     ToolCalled,
@@ -119,6 +120,7 @@ class _Transcript:
             LimitHit: self._limit_hit,
             Answered: self._answered,
             RunEnded: self._ended,
+            Rewarded: self._rewarded,
         }
         for event in trace.events:
             writers[type(event)](event)
@@ -201,6 +203,13 @@ class _Transcript:
         self._text(f"{count}, {totals(event.usage)}, {event.t:.2f} s")
         if self._cached:
             self._text(f"from the cache: {self._cached}")
+
+    def _rewarded(self, event: Rewarded) -> None:
+        heading(self._console, "Reward", f"{event.total:g}")
+        fields(
+            self._console,
+            [(f"  {term.name}", f"{term.value:g} x {term.weight:g}: {term.reason}") for term in event.terms],
+        )
 
     def _labelled(self, label: str, text: str, style: str, *, prompt: bool = False) -> None:
         """A labelled text, indented. A prompt is abbreviated to one line."""

@@ -34,7 +34,7 @@ BELOW: dict[str, set[str]] = {
     "recipes": set(ROOMS),
     "benchmarks": set(ROOMS),
 }
-LIGHT = ["workflow", "engine", "sandbox", "tasks", "templates", "designer", "metaagent"]
+LIGHT = ["workflow", "engine", "sandbox", "tasks", "templates", "designer", "trainer", "metaagent"]
 HEAVY = ["torch", "ray", "vllm", "deepspeed", "transformers", "openai", "sympy", "math_verify"]
 MAX_LINES = 400
 MAX_IMPORT_S = 0.2

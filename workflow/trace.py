@@ -130,15 +130,44 @@ class Answered(_Event):
 
 @dataclass(slots=True, kw_only=True)
 class RunEnded(_Event):
-    """Always the last event, whatever happened."""
+    """Always the last event of the run itself, whatever happened."""
 
     type: Literal["run_ended"] = "run_ended"
     failure: Failure | None = None
     usage: Usage = field(default_factory=Usage)
 
 
+@dataclass(slots=True, kw_only=True)
+class RewardTerm:
+    """One addend of a reward, which is the sum of value times weight."""
+
+    name: str
+    value: float
+    weight: float
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Rewarded(_Event):
+    """What training gave for the run, and why; it comes after the run's end, where a run was rewarded at all."""
+
+    type: Literal["reward"] = "reward"
+    total: float
+    terms: list[RewardTerm]
+
+
 Event = Annotated[
-    RunStarted | AgentTurn | ToolCalled | ToolReturned | CodeRan | Delivered | Printed | LimitHit | Answered | RunEnded,
+    RunStarted
+    | AgentTurn
+    | ToolCalled
+    | ToolReturned
+    | CodeRan
+    | Delivered
+    | Printed
+    | LimitHit
+    | Answered
+    | RunEnded
+    | Rewarded,
     Field(discriminator="type"),
 ]
 
@@ -189,6 +218,10 @@ class Trace(BaseModel):
     @property
     def ended(self) -> RunEnded | None:
         return next((event for event in self.events if isinstance(event, RunEnded)), None)
+
+    @property
+    def reward(self) -> Rewarded | None:
+        return next((event for event in self.events if isinstance(event, Rewarded)), None)
 
     @property
     def answer(self) -> Answered | None:

@@ -1,0 +1,109 @@
+r"""The reward of one run: MetaAgent-X, Appendix B, Eq. 10, explained term by term.
+
+R = R_correct + lambda R_format, with lambda = 0.4. R_correct is 0 or 1; R_format is the mean of solution format and
+delivery format, both in [0, 1]; so R lies in [0, 1.4]. Everything is read off what agents wrote: instructions that a
+reply merely repeats earn nothing, and neither does an answer that no agent produced. Grading is `tasks`' business;
+comparing rewards is `trainer.credit`'s. Another task brings a `RewardFunction` of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from engine.session import Run
+from tasks.answers import final_answer
+from tasks.grading import grade
+from tasks.problems import Problem
+from workflow.agent import DELIVERY_REQUEST
+from workflow.text import delivery, strip_echo
+from workflow.trace import AgentTurn, Rewarded, RewardTerm
+
+if TYPE_CHECKING:
+    from sandbox.protocol import Sandbox
+
+FORMAT_WEIGHT = 0.4
+"""lambda of Eq. 10."""
+RewardFunction = Callable[[Problem, Run, "Sandbox"], Awaitable[Rewarded]]
+"""The reward of one run, in `Rewarded.total`, with its terms. Raises `SandboxUnavailable` where it cannot be graded."""
+
+_ASKS_FOR_DELIVERY = re.compile(re.escape(DELIVERY_REQUEST).replace(re.escape("{reader}"), "[^\n]*"))
+
+
+async def paper_reward(problem: Problem, run: Run, sandbox: Sandbox, format_weight: float = FORMAT_WEIGHT) -> Rewarded:
+    """Eq. 10. A run that failed (rejected, raised, limit passed) has 0 in every term."""
+    if run.failure is not None:
+        reason = f"the run failed: {run.failure.kind}"
+        correct = solution = handed_on = (0.0, reason)
+    else:
+        correct = await _correct(problem, run, sandbox)
+        solution = _solution_format(problem, run)
+        handed_on = delivery_format(run.trace.agent_turns)
+    terms = [
+        RewardTerm(name="correct", value=correct[0], weight=1.0, reason=correct[1]),
+        RewardTerm(name="solution format", value=solution[0], weight=format_weight / 2, reason=solution[1]),
+        RewardTerm(name="delivery format", value=handed_on[0], weight=format_weight / 2, reason=handed_on[1]),
+    ]
+    total = sum(term.value * term.weight for term in terms)
+    return Rewarded(t=run.duration_s, total=round(total, 12), terms=terms)
+
+
+async def _correct(problem: Problem, run: Run, sandbox: Sandbox) -> tuple[float, str]:
+    if run.answer is None:
+        return 0.0, "there is no answer"
+    if run.answer_from is None:
+        return 0.0, "the answer stands in no agent's reply"
+    graded = await grade(problem, run.answer, sandbox, stop_at_failure=True)
+    return float(graded.correct), graded.verdict
+
+
+def _solution_format(problem: Problem, run: Run) -> tuple[float, str]:
+    """1 where the answer can be read out of the final message, which an agent wrote."""
+    asked = "a box" if problem.domain == "math" else "a <solution> block"
+    if run.answer is None or run.answer_from is None:
+        return 0.0, "no agent gave an answer"
+    if final_answer(run.answer, problem.domain) is None:
+        return 0.0, f"{run.answer_from}'s answer is not in {asked}"
+    return 1.0, f"{run.answer_from}'s answer is in {asked}"
+
+
+def delivery_format(turns: Iterable[AgentTurn]) -> tuple[float, str]:
+    """The share of messages between agents that are enclosed in `<delivery>...</delivery>`, and what was seen.
+
+    A message goes to another agent where the node asked its agent for a delivery. A program in which no agent hands
+    anything on breaks no format: 1.
+    """
+    asked = [talk for talk in conversations(turns) if _ASKS_FOR_DELIVERY.search(_prompt(talk[0]))]
+    if not asked:
+        return 1.0, "no agent hands anything on"
+    kept = sum(delivery(_said(talk))[1] == "delivery" for talk in asked)
+    return kept / len(asked), f"{kept} of {len(asked)} messages between agents are deliveries"
+
+
+def conversations(turns: Iterable[AgentTurn]) -> list[list[AgentTurn]]:
+    """The turns of each agent's conversations: turn 0 begins one, later turns at the same path belong to it. Turns
+    without a completion are left out."""
+    begun: list[list[AgentTurn]] = []
+    latest: dict[str, list[AgentTurn]] = {}
+    for turn in turns:
+        if turn.completion is None:
+            continue
+        if turn.turn == 0 or turn.path not in latest:
+            latest[turn.path] = []
+            begun.append(latest[turn.path])
+        latest[turn.path].append(turn)
+    return begun
+
+
+def _prompt(turn: AgentTurn) -> str:
+    return "\n\n".join(message["content"] for message in turn.messages if message["role"] == "user")
+
+
+def _said(talk: list[AgentTurn]) -> str:
+    """What the agent wrote itself: without lines that it repeats from its instructions."""
+    first = talk[0].messages
+    instructions = [message["content"] for message in first if message["role"] == "system"]
+    instructions += [match.group() for match in _ASKS_FOR_DELIVERY.finditer(_prompt(talk[0]))]
+    replies = (turn.completion.text for turn in talk if turn.completion is not None)
+    return "\n\n".join(strip_echo(reply, instructions) for reply in replies)

@@ -1,0 +1,177 @@
+"""What training consumes: samples of tokens with the coordinates of where in the rollout tree they were made.
+
+Samples are cut out of Traces and of the Designer's turns, token for token (docs/architecture.md, decision 6). Nothing
+here knows rewards' meaning, advantages' rules or torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from workflow.completion import Completion, Sampling
+from workflow.trace import AgentTurn
+from workflow.usage import PolicyRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinates:
+    """Where a sample was made. Credit rules group by any of these.
+
+    `execution` is None for the Designer's samples. `turn` is the first turn of the agent that the sample holds and
+    `prompt` a digest of the token ids before it: samples of one agent and turn with equal `prompt` were drawn from one
+    state, whatever tree or replay led there (the groups of AT-GRPO).
+    """
+
+    question: str
+    """The problem's id."""
+    design: int
+    """Which of the question's M designs, from 0."""
+    execution: int | None = None
+    """Which of the design's N executions, from 0."""
+    agent: str = ""
+    """Name in the program; `designer` for the Designer."""
+    turn: int = 0
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One unbroken sequence of tokens: a prompt, a completion, and further turns that extend exactly these ids.
+
+    Lists have one entry per token. `loss_mask` is 1 where the policy chose the token; elsewhere (prompts, what tools
+    returned) it is 0 and so is the behaviour log-probability.
+    """
+
+    role: PolicyRole
+    coordinates: Coordinates
+    token_ids: list[int]
+    loss_mask: list[int]
+    behaviour_logprobs: list[float]
+    """Natural logs under the sampling that drew the token, at `temperature`."""
+    temperature: float = 1.0
+    weights_version: int | None = None
+    """Of the last completion: the weights that drew its tokens."""
+
+    @property
+    def chosen(self) -> int:
+        """How many tokens the policy chose."""
+        return sum(self.loss_mask)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What one update consumes (decision 8): it knows no paper and no problem."""
+
+    policy: str
+    token_ids: Sequence[int]
+    loss_mask: Sequence[int]
+    behaviour_logprobs: Sequence[float]
+    advantage: float
+    temperature: float = 1.0
+    group: str = ""
+    """Samples with equal `group` (a role and a question) count as one where the loss averages over groups."""
+
+
+class NoTokens(ValueError):
+    """A completion without token ids or log-probabilities, from which nothing can be trained."""
+
+    def __init__(self, agent: str, lacking: str) -> None:
+        super().__init__(
+            f"the completion of agent {agent!r} has no {lacking}. Fix: train with an engine that owns its tokens "
+            "(transformers:FOLDER or vllm:FOLDER) and ask for log-probabilities (Sampling(logprobs=True))"
+        )
+        self.agent, self.lacking = agent, lacking
+
+
+@dataclass(slots=True)
+class _Growing:
+    first: Completion
+    agent: str
+    turn: int
+    sampling: Sampling
+    token_ids: list[int] = field(default_factory=list)
+    loss_mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    version: int | None = None
+
+    def add(self, completion: Completion) -> None:
+        """Append what this completion's prompt has beyond the tokens so far, then what was chosen."""
+        prompt, chosen, logprobs = tokens_of(completion, self.agent)
+        between = prompt[len(self.token_ids) :]
+        self.token_ids += [*between, *chosen]
+        self.loss_mask += [0] * len(between) + [1] * len(chosen)
+        self.logprobs += [0.0] * len(between) + logprobs
+        self.version = completion.weights_version
+
+    def trajectory(self, role: PolicyRole, question: str, design: int, execution: int | None) -> Trajectory:
+        coordinates = Coordinates(
+            question=question,
+            design=design,
+            execution=execution,
+            agent=self.agent,
+            turn=self.turn,
+            prompt=digest(self.first.prompt_token_ids or []),
+        )
+        return Trajectory(
+            role=role,
+            coordinates=coordinates,
+            token_ids=self.token_ids,
+            loss_mask=self.loss_mask,
+            behaviour_logprobs=self.logprobs,
+            temperature=self.sampling.temperature,
+            weights_version=self.version,
+        )
+
+
+def executor_trajectories(
+    turns: Iterable[AgentTurn], *, question: str, design: int, execution: int
+) -> list[Trajectory]:
+    """The trajectories of one execution, from the agent turns of its Trace, in the order in which they began.
+
+    A turn that says which turn it `continues` is appended to that one's tokens; any other begins a trajectory. Turns
+    without a completion (the run ended first) are left out. Raises `NoTokens` for completions without ids.
+    """
+    begun: list[_Growing] = []
+    ends_with: dict[str, _Growing] = {}
+    for turn in turns:
+        if turn.completion is None:
+            continue
+        growing = ends_with.pop(turn.continues, None) if turn.continues is not None else None
+        if growing is None:
+            growing = _Growing(turn.completion, turn.agent, turn.turn, turn.sampling)
+            begun.append(growing)
+        growing.add(turn.completion)
+        ends_with[turn.key] = growing
+    return [each.trajectory("executor", question, design, execution) for each in begun]
+
+
+def designer_trajectories(
+    turns: Iterable[tuple[Completion, Sampling]], *, question: str, design: int
+) -> list[Trajectory]:
+    """The Designer's trajectories for one design: one per reply, a repaired design having two, or one that goes on
+    where the second prompt extends the first exactly. Raises `NoTokens` for completions without ids."""
+    begun: list[_Growing] = []
+    for number, (completion, sampling) in enumerate(turns):
+        prompt, _, _ = tokens_of(completion, "designer")
+        before = begun[-1] if begun else None
+        if before is None or prompt[: len(before.token_ids)] != before.token_ids:
+            before = _Growing(completion, "designer", number, sampling)
+            begun.append(before)
+        before.add(completion)
+    return [each.trajectory("designer", question, design, None) for each in begun]
+
+
+def tokens_of(completion: Completion, agent: str) -> tuple[list[int], list[int], list[float]]:
+    """Prompt ids, completion ids and their log-probabilities; raises `NoTokens` where the engine gave none."""
+    if completion.prompt_token_ids is None or completion.token_ids is None:
+        raise NoTokens(agent, "token ids")
+    if completion.logprobs is None:
+        raise NoTokens(agent, "log-probabilities")
+    return completion.prompt_token_ids, completion.token_ids, completion.logprobs
+
+
+def digest(token_ids: Sequence[int]) -> str:
+    """A short name for a sequence of token ids."""
+    return hashlib.blake2b(",".join(map(str, token_ids)).encode(), digest_size=8).hexdigest()
