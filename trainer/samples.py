@@ -88,6 +88,7 @@ class NoTokens(ValueError):
 @dataclass(slots=True)
 class _Growing:
     first: Completion
+    key: str
     agent: str
     turn: int
     sampling: Sampling
@@ -128,7 +129,8 @@ class _Growing:
 def executor_trajectories(
     turns: Iterable[AgentTurn], *, question: str, design: int, execution: int
 ) -> list[Trajectory]:
-    """The trajectories of one execution, from the agent turns of its Trace, in the order in which they began.
+    """The trajectories of one execution, from the agent turns of its Trace, ordered by their first turns' keys: the
+    order in which concurrent replies arrived does not show.
 
     A turn that says which turn it `continues` is appended to that one's tokens; any other begins a trajectory. Turns
     without a completion (the run ended first) are left out. Raises `NoTokens` for completions without ids.
@@ -140,11 +142,13 @@ def executor_trajectories(
             continue
         growing = ends_with.pop(turn.continues, None) if turn.continues is not None else None
         if growing is None:
-            growing = _Growing(turn.completion, turn.agent, turn.turn, turn.sampling)
+            growing = _Growing(turn.completion, turn.key, turn.agent, turn.turn, turn.sampling)
             begun.append(growing)
         growing.add(turn.completion)
         ends_with[turn.key] = growing
-    return [each.trajectory("executor", question, design, execution) for each in begun]
+    return [
+        each.trajectory("executor", question, design, execution) for each in sorted(begun, key=lambda each: each.key)
+    ]
 
 
 def designer_trajectories(
@@ -157,7 +161,7 @@ def designer_trajectories(
         prompt, _, _ = tokens_of(completion, "designer")
         before = begun[-1] if begun else None
         if before is None or prompt[: len(before.token_ids)] != before.token_ids:
-            before = _Growing(completion, "designer", number, sampling)
+            before = _Growing(completion, "", "designer", number, sampling)
             begun.append(before)
         before.add(completion)
     return [each.trajectory("designer", question, design, None) for each in begun]

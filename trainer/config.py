@@ -1,0 +1,156 @@
+"""One typed configuration of a training run. Defaults are the setting of MetaAgent-X (section 4.1) and say so.
+
+Read from TOML with dotted overrides (`trainer.config_file`); nothing here opens files, models or engines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tasks.datasets import READERS
+from trainer.backend import PolicyObjective
+from trainer.credit import RuleName
+from trainer.reward import FORMAT_WEIGHT
+from trainer.stages import STAGE_LENGTH, Schedule
+from workflow.checks import nearest
+from workflow.limits import Limits
+from workflow.usage import PolicyRole
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LoraConfig(_Section):
+    """Low-rank adapters in place of full fine-tuning (peft)."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class EngineConfig(_Section):
+    """Where a policy's completions come from while it trains."""
+
+    kind: Literal["transformers", "vllm"] = "vllm"
+    dtype: str = "auto"
+    """A torch dtype's name. With `float64` on a CPU a rollout's log-probabilities do not depend on what ran beside it
+    (to the last bit of float32), which makes a resumed run equal to one that was never stopped."""
+    max_batch: int = Field(default=64, ge=1)
+    """Requests that run together (transformers) or at most at once (vllm)."""
+    options: dict[str, bool | int | float | str] = {}
+    """Passed on to vLLM."""
+
+
+class PolicyConfig(_Section):
+    """One policy: a model that is trained, and its engine."""
+
+    model: str
+    """Folder or Hugging Face id of a causal language model with a chat template."""
+    learning_rate: float = Field(default=5e-6, gt=0)
+    """The paper's (section 4.1)."""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    device: str = "auto"
+    lora: LoraConfig | None = None
+    gradient_checkpointing: bool = True
+    max_tokens_per_micro_batch: int = Field(default=16384, ge=1)
+    """Tokens, padding included, that go through the model at once: bounds the memory of an update."""
+    max_gradient_norm: float = Field(default=1.0, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    engine: EngineConfig = EngineConfig()
+
+
+class Roles(_Section):
+    """Which policy plays which role; one name for both is the shared setting, which is the paper's main one."""
+
+    designer: str = "p0"
+    executor: str = "p0"
+
+
+class DataConfig(_Section):
+    """One source of training problems."""
+
+    format: str
+    """A name in `tasks.datasets.READERS`."""
+    path: Path
+    share: float = Field(default=1.0, gt=0)
+    """Of every batch, relative to the other sources."""
+
+    @model_validator(mode="after")
+    def _known(self) -> DataConfig:
+        if self.format not in READERS:
+            near = nearest(self.format, READERS)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise ValueError(f"there is no format {self.format!r}{hint}. Fix: use one of {', '.join(READERS)}")
+        return self
+
+
+class RolloutConfig(_Section):
+    """The rollout tree of one step: questions x designs x executions."""
+
+    questions: int = Field(default=8, ge=1)
+    """Batch size (section 4.1)."""
+    designs: int = Field(default=4, ge=1)
+    """M."""
+    executions: int = Field(default=4, ge=1)
+    """N."""
+    program: Path | None = None
+    """A fixed program in place of the Designer's: with a single agent and N executions, the baseline `SA + GRPO`."""
+    style: Literal["short", "full"] = "short"
+    """The Designer's prompt: without templates, or with some of the bank's."""
+    repair: bool = False
+    """Whether a rejected program goes back to the Designer once, with what the check found."""
+    designer_temperature: float = Field(default=1.0, gt=0)
+    executor_temperature: float = Field(default=1.0, gt=0)
+    max_prompt_tokens: int = Field(default=8192, ge=1)
+    max_tokens: int = Field(default=8192, ge=1)
+    """Tokens of one completion; 8192 as in section 4.1, like the prompt's."""
+    limits: Limits = Limits()
+    max_concurrent: int = Field(default=256, ge=1)
+    """Runs at once; the others wait their turn, none is dropped."""
+    sandbox: str = "process"
+    retries: int = Field(default=2, ge=0)
+    """Times that a run is tried again after a failure of the engine or the sandbox, before training stops."""
+
+
+class TrainConfig(_Section):
+    """Everything that a training run depends on."""
+
+    policies: dict[str, PolicyConfig]
+    roles: Roles = Roles()
+    data: Annotated[list[DataConfig], Field(min_length=1)]
+    rollout: RolloutConfig = RolloutConfig()
+    schedule: Schedule = "stagewise"
+    stage_length: int = Field(default=STAGE_LENGTH, ge=1)
+    """K; 30 as in section 4.1."""
+    steps: int = Field(default=300, ge=1)
+    credit: RuleName = "tree"
+    format_weight: float = Field(default=FORMAT_WEIGHT, ge=0)
+    """lambda of Eq. 10."""
+    objective: PolicyObjective = PolicyObjective()
+    checkpoint_every: int = Field(default=10, ge=1)
+    checkpoints_kept: int = Field(default=3, ge=1)
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainConfig:
+        for role, name in self.role_policies.items():
+            if name not in self.policies:
+                raise ValueError(f"roles.{role} = {name!r} names no policy. Fix: use one of {', '.join(self.policies)}")
+        unused = set(self.policies) - set(self.role_policies.values())
+        if unused:
+            raise ValueError(f"policies.{sorted(unused)[0]} plays no role. Fix: name it in [roles], or leave it out")
+        if self.rollout.program is not None and self.schedule != "executor-only":
+            raise ValueError(
+                f'with a fixed rollout.program nothing is designed, but schedule = "{self.schedule}". '
+                'Fix: set schedule = "executor-only"'
+            )
+        return self
+
+    @property
+    def role_policies(self) -> dict[PolicyRole, str]:
+        return {"designer": self.roles.designer, "executor": self.roles.executor}
