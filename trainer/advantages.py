@@ -1,0 +1,92 @@
+"""From rollout trees to the samples of one update: rewards to outcomes, a credit rule, then masking by role.
+
+The rules are in `trainer.credit`, the stages in `trainer.stages`; here they meet the trajectories. Knows no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from trainer.credit import RULES, Outcome, RuleName, zero_variance
+from trainer.rollout import QuestionTree
+from trainer.samples import Coordinates, Sample, Trajectory
+from workflow.usage import PolicyRole
+
+ROLES: tuple[PolicyRole, ...] = ("designer", "executor")
+
+
+def outcomes(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[list[Trajectory], list[list[Outcome]]]:
+    """A role's trajectories, and for each its outcomes: its run's reward for an executor's, one reward per execution
+    of its design for a designer's. Trees, designs, executions and trajectories keep their order."""
+    trajectories: list[Trajectory] = []
+    rewards: list[list[Outcome]] = []
+    for design in (design for tree in trees for design in tree.designs):
+        if role == "designer":
+            for trajectory in design.trajectories:
+                trajectories.append(trajectory)
+                rewards.append(
+                    [
+                        Outcome(_executed(trajectory.coordinates, run.index), run.reward.total)
+                        for run in design.executions
+                    ]
+                )
+            continue
+        for run in design.executions:
+            for trajectory in run.trajectories:
+                trajectories.append(trajectory)
+                rewards.append([Outcome(trajectory.coordinates, run.reward.total)])
+    return trajectories, rewards
+
+
+def credited(trees: Sequence[QuestionTree], role: PolicyRole, rule: RuleName) -> list[tuple[Trajectory, float]]:
+    """Each trajectory of a role with its advantage."""
+    trajectories, rewards = outcomes(trees, role)
+    advantages = iter(RULES[rule][role]([outcome for each in rewards for outcome in each]))
+    return [
+        (trajectory, [next(advantages) for _ in each][0])
+        for trajectory, each in zip(trajectories, rewards, strict=True)
+    ]
+
+
+def samples_by_policy(
+    trees: Sequence[QuestionTree],
+    rule: RuleName,
+    policies: Mapping[PolicyRole, str],
+    active: Collection[PolicyRole],
+) -> dict[str, list[Sample]]:
+    """What each policy learns from: samples of the active roles only (Eq. 9), so that those of an inactive role change
+    no gradient, whether or not the roles share a policy."""
+    samples: dict[str, list[Sample]] = {}
+    for role in ROLES:
+        if role not in active:
+            continue
+        for trajectory, advantage in credited(trees, role, rule):
+            samples.setdefault(policies[role], []).append(
+                Sample(
+                    policy=policies[role],
+                    token_ids=trajectory.token_ids,
+                    loss_mask=trajectory.loss_mask,
+                    behaviour_logprobs=trajectory.behaviour_logprobs,
+                    advantage=advantage,
+                    temperature=trajectory.temperature,
+                    group=f"{role}/{trajectory.coordinates.question}",
+                )
+            )
+    return samples
+
+
+def silent_groups(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[int, int]:
+    """Questions whose rewards are all equal for a role, and questions with trajectories of that role at all."""
+    _, rewards = outcomes(trees, role)
+    return zero_variance([outcome for each in rewards for outcome in each], role)
+
+
+def _executed(coordinates: Coordinates, execution: int) -> Coordinates:
+    return Coordinates(
+        question=coordinates.question,
+        design=coordinates.design,
+        execution=execution,
+        agent=coordinates.agent,
+        turn=coordinates.turn,
+        prompt=coordinates.prompt,
+    )
