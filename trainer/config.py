@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from tasks.datasets import READERS
 from trainer.backend import PolicyObjective
@@ -22,6 +22,10 @@ from workflow.usage import PolicyRole
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+PolicyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+"""A part of overrides and of file names."""
 
 
 class LoraConfig(_Section):
@@ -40,6 +44,8 @@ class EngineConfig(_Section):
     dtype: str = "auto"
     """A torch dtype's name. With `float64` on a CPU a rollout's log-probabilities do not depend on what ran beside it
     (to the last bit of float32), which makes a resumed run equal to one that was never stopped."""
+    thinking: bool = False
+    """Whether the model reasons in a <think> block first; the paper trains in no-thinking mode (section 4.1)."""
     max_batch: int = Field(default=64, ge=1)
     """Requests that run together (transformers) or at most at once (vllm)."""
     options: dict[str, bool | int | float | str] = {}
@@ -80,13 +86,14 @@ class DataConfig(_Section):
     share: float = Field(default=1.0, gt=0)
     """Of every batch, relative to the other sources."""
 
-    @model_validator(mode="after")
-    def _known(self) -> DataConfig:
-        if self.format not in READERS:
-            near = nearest(self.format, READERS)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise ValueError(f"there is no format {self.format!r}{hint}. Fix: use one of {', '.join(READERS)}")
-        return self
+    @field_validator("format")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in READERS:
+            near = nearest(name, READERS)
+            hint = f" (did you mean {near!r}?)" if near else ""
+            raise ValueError(f"there is no such format{hint}. Fix: use one of {', '.join(READERS)}")
+        return name
 
 
 class RolloutConfig(_Section):
@@ -120,7 +127,7 @@ class RolloutConfig(_Section):
 class TrainConfig(_Section):
     """Everything that a training run depends on."""
 
-    policies: dict[str, PolicyConfig]
+    policies: Annotated[dict[PolicyName, PolicyConfig], Field(min_length=1)]
     roles: Roles = Roles()
     data: Annotated[list[DataConfig], Field(min_length=1)]
     rollout: RolloutConfig = RolloutConfig()
@@ -138,17 +145,21 @@ class TrainConfig(_Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:
-        for role, name in self.role_policies.items():
-            if name not in self.policies:
-                raise ValueError(f"roles.{role} = {name!r} names no policy. Fix: use one of {', '.join(self.policies)}")
-        unused = set(self.policies) - set(self.role_policies.values())
-        if unused:
-            raise ValueError(f"policies.{sorted(unused)[0]} plays no role. Fix: name it in [roles], or leave it out")
+        """All that does not fit together, one line for each."""
+        wrong = [
+            f"roles.{role} = {name!r} names no policy. Fix: use one of {', '.join(self.policies)}"
+            for role, name in self.role_policies.items()
+            if name not in self.policies
+        ]
+        unused = sorted(set(self.policies) - set(self.role_policies.values()))
+        wrong += [f"policies.{name} plays no role. Fix: name it in [roles], or leave it out" for name in unused]
         if self.rollout.program is not None and self.schedule != "executor-only":
-            raise ValueError(
+            wrong.append(
                 f'with a fixed rollout.program nothing is designed, but schedule = "{self.schedule}". '
                 'Fix: set schedule = "executor-only"'
             )
+        if wrong:
+            raise ValueError("\n".join(wrong))
         return self
 
     @property
