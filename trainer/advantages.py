@@ -6,6 +6,7 @@ The rules are in `trainer.credit`, the stages in `trainer.stages`; here they mee
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 
 from trainer.credit import RULES, Outcome, RuleName, zero_variance
 from trainer.rollout import QuestionTree
@@ -41,11 +42,9 @@ def outcomes(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[list[Traj
 def credited(trees: Sequence[QuestionTree], role: PolicyRole, rule: RuleName) -> list[tuple[Trajectory, float]]:
     """Each trajectory of a role with its advantage."""
     trajectories, rewards = outcomes(trees, role)
-    advantages = iter(RULES[rule][role]([outcome for each in rewards for outcome in each]))
-    return [
-        (trajectory, [next(advantages) for _ in each][0])
-        for trajectory, each in zip(trajectories, rewards, strict=True)
-    ]
+    advantages = RULES[rule][role]([outcome for each in rewards for outcome in each])
+    firsts = accumulate((len(each) for each in rewards), initial=0)  # all outcomes of a trajectory get the same
+    return [(trajectory, advantages[first]) for trajectory, first in zip(trajectories, firsts, strict=False)]
 
 
 def samples_by_policy(

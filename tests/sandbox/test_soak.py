@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks.soak import CASES, PRELOAD, Report, Sample, soak, verdict
+from benchmarks.soak import CASES, PRELOAD, Report, Sample, remains, soak, verdict
 from sandbox import ProcessSandbox
 
 
@@ -67,3 +67,13 @@ def test_memory_that_grows_is_noticed_and_a_peak_is_not():
     assert "memory of process 1" in verdict(growing[0], growing[-1], growing)[0]
     peak = of_memory(*(90 if step == 15 else 50 for step in range(30)))
     assert verdict(peak[0], peak[-1], peak) == []
+
+
+def test_a_pool_that_grew_is_no_leak_and_one_that_keeps_its_containers_is():
+    warm, after = Sample(0, 1, 21, 0, 2, {}), Sample(1, 1, 31, 0, 3, {})
+    assert verdict(warm, after, []) == []
+    assert verdict(warm, Sample(1, 2, 31, 4, 3, {}), []) == ["processes: 1 before, 2 after", "files: 0 before, 4 after"]
+    assert verdict(warm, Sample(1, 1, 31, 0, 2, {}), []) == ["descriptors: 21 before, 31 after"]
+    cold = Sample(0, 1, 8, 0, 0, {})
+    assert remains(cold, after) == ["descriptors: 8 before, 31 after", "containers: 0 before, 3 after"]
+    assert remains(cold, cold) == []
