@@ -26,7 +26,7 @@ $(VENV)/dev: $(VENV)/base
 	touch $@
 
 $(VENV)/local: $(VENV)/dev
-	$(INSTALL) --editable ".[dev,local]" peft
+	$(INSTALL) --editable ".[dev,train]"
 	touch $@
 
 $(VENV)/bench: $(VENV)/dev
@@ -52,7 +52,9 @@ check: $(VENV)/dev $(VENV)/bench
 test-all: $(VENV)/local
 	$(BIN)/python -m pytest
 
-# An environment of its own: vLLM's CPU build pins much of what it needs. FIND_LINKS may name a folder with torch's CPU wheel.
+# An environment of its own: vLLM's CPU build pins much of what it needs. FIND_LINKS may name a folder with torch's CPU
+# wheel; pip's own setting is the default, which uv does not read.
+FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
 $(VENV)-vllm/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-overrides.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "the CPU build of vLLM needs Python 3.11; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)-vllm

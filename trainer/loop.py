@@ -1,0 +1,275 @@
+"""The training loop: rollout, credit, update, new weights into the engines, checkpoint; step by step, resumable.
+
+    out/
+      config.json       what the run was started with
+      metrics.jsonl     one `StepReport` per step
+      traces/step-.../  the Designer's turns and a Trace per execution, from step 0
+      checkpoints/      see `trainer.checkpoint`
+
+A step is a function of the configuration, the step's number, the weights and the optimizers; all else (order of the
+data, seeds) follows from them, so that a run resumed from a checkpoint repeats what was lost. The loop knows policies
+by name and no paper; what it draws on is in the modules beside it. It opens no sandbox and prints nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import random
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from engine.protocol import LiveEngine
+from engine.transformers import TransformersEngine
+from engine.vllm import VLLMEngine
+from sandbox.protocol import Sandbox
+from tasks.datasets import READERS
+from trainer import checkpoint
+from trainer.advantages import samples_by_policy
+from trainer.backend import Backend, UpdateReport
+from trainer.batches import Batches, Source
+from trainer.config import PolicyConfig, TrainConfig
+from trainer.report import StepReport, Timings, step_report
+from trainer.reward import paper_reward
+from trainer.rollout import DesignResult, Execution, QuestionTree, Rollout, derived_seed
+from trainer.samples import Sample
+from trainer.stages import active_roles
+
+PROBE_TOKENS = 32
+"""Token ids 0, 1, ... that an engine must give the trainer's log-probabilities after each update."""
+FREE = {"steps", "checkpoint_every", "checkpoints_kept"}
+"""What may differ when a run is resumed: it changes no step that both runs make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What a step is doing now."""
+
+    step: int
+    name: str
+
+
+Watch = Callable[[Phase | DesignResult | Execution | StepReport], None]
+
+
+class RunChanged(ValueError):
+    """A folder holds another run than the one that is asked for."""
+
+
+class _State(BaseModel):
+    step: int
+    """Steps that are done."""
+
+
+@dataclass(slots=True)
+class _Policy:
+    name: str
+    config: PolicyConfig
+    backend: Backend
+    engine: LiveEngine
+    version: int = 0
+
+    async def sync(self, version: int) -> None:
+        """Give the engine the backend's weights, and have it prove that it serves them."""
+        weights = await asyncio.to_thread(self.backend.weights)
+        probe = await asyncio.to_thread(self.backend.probe, list(range(PROBE_TOKENS)))
+        await self.engine.update_weights(version, weights, probe)
+        self.version = version
+
+
+async def train(
+    config: TrainConfig, out: Path, sandbox: Sandbox, *, resume: bool = False, watch: Watch = lambda _: None
+) -> None:
+    """Run or continue a training run in `out` until `config.steps` are done.
+
+    Raises `RunChanged` where `out` holds another run (or any run, without `resume`), `CheckpointError`, `UpdateFailed`,
+    `NoTokens`, `EngineFailed` or `SandboxUnavailable`; earlier checkpoints stay, and `resume` goes on from the newest.
+    """
+    batches = _batches(config)
+    program = config.rollout.program.read_text(encoding="utf-8") if config.rollout.program else None
+    checkpoints = out / "checkpoints"
+    async with AsyncExitStack() as stack:
+        stack.enter_context(checkpoint.writing(checkpoints))
+        begun = _claimed(config, out, resume)
+        found = checkpoint.latest(checkpoints) if begun else None
+        start = found.state(_State).step if found else 0
+        policies = {name: _policy(name, config, stack) for name in config.policies}
+        for policy in policies.values():
+            if found is not None:
+                watch(Phase(start, f"loading {found.folder.name}"))
+                await asyncio.to_thread(policy.backend.load, found.folder / policy.name)
+            await policy.sync(start)
+        _forget_after(out, start)
+        roles = config.role_policies
+        rollout = Rollout(
+            config=config.rollout,
+            designer=policies[roles["designer"]].engine,
+            executor=policies[roles["executor"]].engine,
+            sandbox=sandbox,
+            reward=partial(paper_reward, format_weight=config.format_weight),
+            program=program,
+            watch=watch,
+        )
+        for step in range(start, config.steps):
+            report = await _step(config, step, batches, policies, rollout, out, watch)
+            # Before the checkpoint: what is written twice is cut off on resuming, what is not written would be missing.
+            with (out / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(report.model_dump_json() + "\n")
+            watch(report)
+            done = step + 1
+            if done % config.checkpoint_every == 0 or done == config.steps:
+                watch(Phase(step, "saving"))
+                write = partial(_write, policies)
+                await asyncio.to_thread(
+                    checkpoint.save, checkpoints, done, write, _State(step=done), config.checkpoints_kept
+                )
+
+
+async def _step(
+    config: TrainConfig,
+    step: int,
+    batches: Batches,
+    policies: dict[str, _Policy],
+    rollout: Rollout,
+    out: Path,
+    watch: Watch,
+) -> StepReport:
+    began = time.perf_counter()
+    active = active_roles(step, config.schedule, config.stage_length)
+    watch(Phase(step, "rollout"))
+    trees = await rollout.step(
+        batches.at(step), derived_seed(config.seed, "rollout", step), out / "traces" / f"step-{step:06}"
+    )
+    rolled = time.perf_counter()
+    _check_versions(trees, {role: policies[name] for role, name in config.role_policies.items()})
+    updates: dict[str, UpdateReport] = {}
+    for name, samples in samples_by_policy(trees, config.credit, config.role_policies, active).items():
+        watch(Phase(step, f"updating {name}"))
+        dealt = _shuffled(samples, derived_seed(config.seed, "deal", step, name))
+        updates[name] = await asyncio.to_thread(policies[name].backend.update, dealt, config.objective)
+    updated = time.perf_counter()
+    for name, update in updates.items():
+        if update.steps:
+            watch(Phase(step, f"new weights for {name}"))
+            await policies[name].sync(step + 1)
+    synced = time.perf_counter()
+    report = step_report(
+        step,
+        sorted(active),
+        trees,
+        updates,
+        {name: policy.version for name, policy in policies.items()},
+        Timings(
+            rollout_s=round(rolled - began, 3), update_s=round(updated - rolled, 3), sync_s=round(synced - updated, 3)
+        ),
+    )
+    tokens = sum(usage.completion_tokens for usage in report.usage.values())
+    report.timings.tokens_per_s = round(tokens / (synced - began), 1)
+    return report
+
+
+def _policy(name: str, config: TrainConfig, stack: AsyncExitStack) -> _Policy:
+    settings = config.policies[name]
+    torch_backend = importlib.import_module("trainer.torch_backend")
+    backend = torch_backend.TorchBackend(
+        settings.model,
+        learning_rate=settings.learning_rate,
+        device=settings.device,
+        dtype=settings.dtype,
+        lora=settings.lora,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        max_tokens_per_micro_batch=settings.max_tokens_per_micro_batch,
+        max_gradient_norm=settings.max_gradient_norm,
+        weight_decay=settings.weight_decay,
+        keeps_reference=config.objective.kl_coefficient > 0,
+        seed=derived_seed(config.seed, "policy", name),
+    )
+    stack.callback(backend.close)
+    engine = _engine(settings, config.rollout.max_prompt_tokens + config.rollout.max_tokens)
+    stack.push_async_callback(engine.close)
+    return _Policy(name, settings, backend, engine)
+
+
+def _engine(policy: PolicyConfig, context: int) -> LiveEngine:
+    settings = policy.engine
+    if settings.kind == "vllm":
+        options = {"dtype": settings.dtype, "max_model_len": context, **settings.options}
+        return VLLMEngine(policy.model, max_concurrency=settings.max_batch, options=options)
+    device = "auto" if policy.device == "auto" else ("cpu" if policy.device == "cpu" else "cuda")
+    return TransformersEngine(policy.model, device, settings.dtype, max_batch=settings.max_batch)
+
+
+def _batches(config: TrainConfig) -> Batches:
+    sources = [
+        Source(f"{each.format}:{each.path.name}", READERS[each.format](each.path), each.share) for each in config.data
+    ]
+    return Batches(sources, config.rollout.questions, config.seed)
+
+
+def _write(policies: dict[str, _Policy], folder: Path) -> None:
+    for name, policy in policies.items():
+        (folder / name).mkdir()
+        policy.backend.save(folder / name)
+
+
+def _claimed(config: TrainConfig, out: Path, resume: bool) -> bool:
+    """Whether `out` already holds this run; writes down what the run is where it is new."""
+    path = out / "config.json"
+    if not path.exists():
+        _replace(path, config.model_dump_json(indent=1))
+        return False
+    if not resume:
+        raise RunChanged(f"{out} holds a run already. Fix: continue it with --resume, or choose another folder")
+    before = TrainConfig.model_validate_json(path.read_text(encoding="utf-8"))
+    changed = [
+        name for name in TrainConfig.model_fields if name not in FREE and getattr(before, name) != getattr(config, name)
+    ]
+    if changed:
+        was, now = getattr(before, changed[0]), getattr(config, changed[0])
+        raise RunChanged(
+            f"{out} holds a run with another {changed[0]}: {was!r}, not {now!r}. Fix: resume with what it was started "
+            "with, or choose another folder"
+        )
+    return True
+
+
+def _forget_after(out: Path, steps: int) -> None:
+    """Remove metrics and traces of steps that come after the checkpoint: they will be made again."""
+    metrics = out / "metrics.jsonl"
+    if metrics.exists():
+        _replace(metrics, "".join(metrics.read_text(encoding="utf-8").splitlines(keepends=True)[:steps]))
+    for folder in (out / "traces").glob("step-*"):
+        if int(folder.name.removeprefix("step-")) >= steps:
+            shutil.rmtree(folder)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.rename(path)
+
+
+def _shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
+    dealt = list(samples)
+    random.Random(seed).shuffle(dealt)
+    return dealt
+
+
+def _check_versions(trees: Sequence[QuestionTree], policies: dict[str, _Policy]) -> None:
+    """Every trajectory must come from the weights that are about to be updated."""
+    for design in (design for tree in trees for design in tree.designs):
+        for trajectory in [*design.trajectories, *(t for run in design.executions for t in run.trajectories)]:
+            policy = policies[trajectory.role]
+            if trajectory.weights_version != policy.version:
+                raise RuntimeError(
+                    f"a trajectory of {trajectory.coordinates} was drawn with weights {trajectory.weights_version} of "
+                    f"{policy.name}, whose weights are {policy.version}"
+                )
