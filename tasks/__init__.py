@@ -3,11 +3,12 @@
 from tasks.answers import code_answer, final_answer, math_answer
 from tasks.code import grade_code
 from tasks.code_grades import CodeGrade, TestResult
-from tasks.datasets import READERS, DatasetError
+from tasks.datasets import READERS
 from tasks.grading import Grade, grade
 from tasks.math import WORKER as MATH_WORKER
 from tasks.math import MathGrade, MathPair, gold_is_readable, grade_math, grade_math_batch
 from tasks.problems import AssertTests, CallTest, CallTests, CodeTests, Problem, StdinTest, StdinTests
+from tasks.rows import DatasetError
 
 __all__ = [
     "MATH_WORKER",

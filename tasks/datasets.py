@@ -1,26 +1,22 @@
-"""Read public benchmark files into problems: AIME24, MATH-500, GSM8K, HumanEval, MBPP.
+"""Read public benchmark files into problems: AIME24, MATH-500, GSM8K, HumanEval, MBPP; and list all readers.
 
 A reader takes a local path; nothing is downloaded. A row that is not as the format says raises `DatasetError`, which
-names the file, the line (or item) and the field.
+names the file, the line (or item) and the field. Readers of training sets are in `tasks.training_sets`.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from tasks.code_harness import names_bound
 from tasks.problems import AssertTests, Problem
-
-
-class DatasetError(ValueError):
-    """A benchmark file is not what its format says."""
+from tasks.rows import rows
+from tasks.training_sets import read_apps, read_code_contests, read_polaris
 
 
 class _AimeRow(BaseModel):
@@ -74,14 +70,11 @@ class _MbppRow(BaseModel):
         return source
 
 
-_Row = TypeVar("_Row", bound=BaseModel)
-
-
 def read_aime(path: Path) -> list[Problem]:
     """JSON lines with `id`, `problem`, `answer` (an integer from 0 to 999)."""
     return [
         Problem(id=f"aime/{row.id}", question=row.problem, domain="math", gold=row.answer)
-        for row in _rows(path, _AimeRow)
+        for row in rows(path, _AimeRow)
     ]
 
 
@@ -89,7 +82,7 @@ def read_math500(path: Path) -> list[Problem]:
     """A JSON list with `id`, `prompt`, `answer` (LaTeX)."""
     return [
         Problem(id=f"math/{row.id}", question=row.prompt, domain="math", gold=row.answer)
-        for row in _rows(path, _MathRow)
+        for row in rows(path, _MathRow)
     ]
 
 
@@ -97,7 +90,7 @@ def read_gsm8k(path: Path) -> list[Problem]:
     """JSON lines with `question` and `answer`, whose final number stands after `####`. Ids are line numbers."""
     return [
         Problem(id=f"gsm8k/{number}", question=row.question, domain="math", gold=row.answer)
-        for number, row in enumerate(_rows(path, _Gsm8kRow), 1)
+        for number, row in enumerate(rows(path, _Gsm8kRow), 1)
     ]
 
 
@@ -119,7 +112,7 @@ def read_humaneval(path: Path) -> list[Problem]:
                 prompt=row.prompt,
             ),
         )
-        for row in _rows(path, _HumanEvalRow)
+        for row in rows(path, _HumanEvalRow)
     ]
 
 
@@ -131,7 +124,7 @@ def read_mbpp(path: Path) -> list[Problem]:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the references are old code: "\\d" and the like
-        return [_mbpp_problem(row) for row in _rows(path, _MbppRow)]
+        return [_mbpp_problem(row) for row in rows(path, _MbppRow)]
 
 
 READERS: dict[str, Callable[[Path], list[Problem]]] = {
@@ -140,6 +133,9 @@ READERS: dict[str, Callable[[Path], list[Problem]]] = {
     "gsm8k": read_gsm8k,
     "humaneval": read_humaneval,
     "mbpp": read_mbpp,
+    "polaris": read_polaris,
+    "apps": read_apps,
+    "code_contests": read_code_contests,
 }
 
 
@@ -170,33 +166,3 @@ def _imports_of(code: str, used: set[str]) -> str:
         and any((alias.asname or alias.name).partition(".")[0] in used for alias in node.names)
     ]
     return "".join(f"{ast.unparse(node)}\n" for node in imports)
-
-
-def _rows(path: Path, model: type[_Row]) -> Iterator[_Row]:
-    for place, row in _records(Path(path)):
-        try:
-            yield model.model_validate(row)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"]) or "(whole row)"
-            raise DatasetError(f"{path}, {place}, field {field}: {first['msg']}") from None
-
-
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
-    """(where it stands, record) for each item of a JSON list or each line of a JSON lines file."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".json":
-        try:
-            items = json.loads(text)
-        except ValueError as error:
-            raise DatasetError(f"{path}: not JSON: {error}") from None
-        if not isinstance(items, list):
-            raise DatasetError(f"{path}: expected a JSON list, got {type(items).__name__}")
-        yield from ((f"item {number}", item) for number, item in enumerate(items, 1))
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                yield f"line {number}", json.loads(line)
-            except ValueError as error:
-                raise DatasetError(f"{path}, line {number}: not JSON: {error}") from None

@@ -33,6 +33,8 @@ class CallTest(_Frozen):
     args: list[JsonValue]
     """Positional arguments."""
     expected: JsonValue
+    also: list[JsonValue] = []
+    """Further values that count as right."""
 
 
 class CallTests(_Frozen):

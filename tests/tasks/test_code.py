@@ -66,6 +66,11 @@ def test_function(in_jail: InJail, solution: str) -> None:
     assert graded.correct, graded
 
 
+def test_function_with_two_right_values(in_jail: InJail) -> None:
+    tests = CallTests(fn_name="f", tests=[CallTest(args=[value], expected=[3], also=[3]) for value in (3, [3], 4, [4])])
+    assert outcomes(grade(in_jail, "f = lambda x: x", tests)) == ["pass", "pass", "wrong_answer", "wrong_answer"]
+
+
 @pytest.mark.parametrize(
     ("solution", "outcome"),
     [
