@@ -32,7 +32,7 @@ class Batches:
 
     def __init__(self, sources: Sequence[Source], size: int, seed: int) -> None:
         self.sources, self.size, self.seed = sources, size, seed
-        self.counts = _apportioned([source.share for source in sources], size)
+        self.counts = apportioned([source.share for source in sources], size)
         seen: dict[str, str] = {}
         for source, count in zip(sources, self.counts, strict=True):
             if count == 0:
@@ -58,7 +58,8 @@ class Batches:
         return batch
 
 
-def _apportioned(shares: Sequence[float], places: int) -> list[int]:
+def apportioned(shares: Sequence[float], places: int) -> list[int]:
+    """Whole places by shares, the largest remainders first, the earlier share where they are equal."""
     exact = [share / sum(shares) * places for share in shares]
     counts = [int(each) for each in exact]
     by_remainder = sorted(range(len(shares)), key=lambda index: (counts[index] - exact[index], index))
