@@ -8,6 +8,7 @@ loads no tokenizer, draws no tokens and does not parse tool calls (`workflow.too
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,40 @@ class ChatFormat:
         places = [place for each in stop if (place := reply.text.find(each)) >= 0]
         return Reply(reply.text[: min(places)], reply.reasoning) if places else reply
 
+    def write(self, prompt: list[int], text: str) -> list[int]:
+        """A reply as a model would generate it after `prompt`: the tokens of `text`, then the one that ends a turn.
+
+        `text` may begin with a thought in `<think>` tags; `read` gives both back. Raises ValueError where the prompt
+        settles that there is no thought, or begins one that `text` lacks, where `text` would end the turn earlier, and
+        where the template ends turns with none of `ends`.
+        """
+        before, thinks = self.decode(prompt[-_TAIL:]), text.lstrip().startswith(_OPEN)
+        if before.rstrip().endswith(_OPEN):
+            if not thinks:
+                raise ValueError(f"the prompt begins a thought, and the reply has none. Fix: begin it with {_OPEN}")
+            text = text.lstrip().removeprefix(_OPEN).removeprefix(before.rpartition(_OPEN)[2])
+        elif thinks and before.rstrip().endswith(_CLOSE):
+            raise ValueError("the reply has a thought, and the prompt rules it out. Fix: thinking=True, or no thought")
+        tokens = self._encode(text)
+        if not self.ends.isdisjoint(tokens):
+            early = next(token for token in tokens if token in self.ends)
+            raise ValueError(f"the reply holds {self.tokenizer.decode([early])!r}, which ends a turn. Fix: take it out")
+        return [*tokens, self._end]
+
+    @functools.cached_property
+    def _end(self) -> int:
+        """The id that the template writes behind a reply."""
+        mark = f"reply-{secrets.token_hex(8)}"
+        turns = [ChatMessage(role="user", content="question"), ChatMessage(role="assistant", content=mark)]
+        text = self.tokenizer.apply_chat_template(turns, tokenize=False)
+        end = next((token for token in self._encode(text.rpartition(mark)[2]) if token in self.ends), None)
+        if end is None:
+            raise ValueError(
+                f"the chat template ends a reply with none of the tokens that end a turn ({sorted(self.ends)}). Fix: "
+                "add the one that it writes to eos_token_id in generation_config.json"
+            )
+        return end
+
     def decode(self, tokens: list[int]) -> str:
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
@@ -105,6 +140,12 @@ class ChatFormat:
                 return None
             suffix = suffix[len(end) :]
         return [*previous.prompt_token_ids, *previous.token_ids, *self._encode(suffix)]
+
+
+def ends_of(tokenizer: Any, eos_token_id: int | list[int] | None) -> frozenset[int]:
+    """Ids that end a turn: the tokenizer's, and the model's from its generation configuration."""
+    ends = [*(eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]), tokenizer.eos_token_id]
+    return frozenset(token for token in ends if token is not None)
 
 
 def split_reasoning(text: str, *, begun: bool = False) -> Reply:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine.chat import ChatFormat
+from engine.chat import ChatFormat, ends_of
 from engine.protocol import Probe
 from workflow.completion import Completion, CompletionRequest, Usage
 from workflow.failures import EngineFailed, LimitExceeded, MetaAgentError
@@ -201,11 +201,10 @@ class TransformersEngine:
                 f"cannot load {self._path!r} on {device}: {type(error).__name__}: {error}. Fix: see that the folder "
                 "or hub id holds a causal language model with its tokenizer, and that it fits the device",
             ) from error
-        ends = [model.generation_config.eos_token_id, tokenizer.eos_token_id]
-        flat = [token for end in ends for token in (end if isinstance(end, list) else [end])]
+        ends = ends_of(tokenizer, model.generation_config.eos_token_id)
         return _Loaded(
             model=model,
-            chat=ChatFormat(tokenizer, [token for token in flat if token is not None], thinking=self.thinking),
+            chat=ChatFormat(tokenizer, ends, thinking=self.thinking),
             context=getattr(model.config.get_text_config(), "max_position_embeddings", None),
         )
 

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.chat import ChatFormat
+from engine.chat import ChatFormat, ends_of
 from engine.protocol import Probe
 from workflow.completion import Completion, CompletionRequest, FinishReason, Sampling, Usage
 from workflow.failures import EngineFailed, LimitExceeded
@@ -241,7 +241,9 @@ class VLLMEngine:
                     reason = f"vLLM did not start within start_timeout_s={self.start_timeout_s:g}. Fix: raise it"
                     raise EngineFailed(self.name, reason) from None
                 tokenizer = self._llm.get_tokenizer()
-                self._chat = ChatFormat(tokenizer, _ends(self._llm, tokenizer), thinking=self.thinking)
+                generation = self._llm.model_config.try_get_generation_config() or {}
+                ends = ends_of(tokenizer, generation.get("eos_token_id"))
+                self._chat = ChatFormat(tokenizer, ends, thinking=self.thinking)
             return self._llm, self._chat
 
     def _start(self) -> Any:
@@ -328,10 +330,3 @@ def _chosen(tokens: list[int], logprobs: Any) -> list[float]:
 
 def _finish(reason: str | None) -> FinishReason:
     return "stop" if reason == "stop" else "length" if reason == "length" else "abort"
-
-
-def _ends(llm: Any, tokenizer: Any) -> list[int]:
-    generation = llm.model_config.try_get_generation_config() or {}
-    ends = [generation.get("eos_token_id"), tokenizer.eos_token_id]
-    flat = [token for end in ends for token in (end if isinstance(end, list) else [end])]
-    return [token for token in flat if token is not None]

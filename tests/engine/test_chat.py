@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.chat import ChatFormat, Reply, split_reasoning
+from engine.chat import ChatFormat, Reply, ends_of, split_reasoning
 from workflow.completion import ChatMessage, PreviousTurn
 
 BODY = "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ CONTENT }}<|im_end|>\n{% endfor %}"
@@ -143,3 +143,47 @@ def test_without_a_template_the_error_says_what_to_do(tiny: Any) -> None:
     tokenizer = tiny.make_tokenizer(None)
     with pytest.raises(ValueError, match=r"no chat template\. Fix"):
         ChatFormat(tokenizer, []).prompt([turn("user", "question")], [])
+
+
+# Replies that are given, not generated
+
+
+@given(words)
+def test_what_is_written_is_what_would_be_read(tiny: Any, reply: str) -> None:
+    for template, thinking in ((PLAIN, False), (tiny.CHATML, False), (tiny.CHATML, True)):
+        chat = chat_format(tiny, template, thinking=thinking)
+        prompt = chat.prompt([turn("user", "question")], [])
+        tokens = chat.write(prompt, reply)
+        assert tokens[-1] == chat.tokenizer.eos_token_id
+        assert chat.read(prompt, tokens) == Reply(reply, None)
+        assert chat.tokenizer.decode(prompt + tokens).endswith(f"{reply}<|im_end|>")
+
+
+def test_a_written_thought_stands_where_the_template_puts_it(tiny: Any) -> None:
+    for template in (FORGETFUL, PLAIN):
+        chat = chat_format(tiny, template, thinking=True)
+        prompt = chat.prompt([turn("user", "question")], [])
+        tokens = chat.write(prompt, "<think>\nwhy\n</think>\n\nsaid")
+        assert chat.tokenizer.decode(prompt + tokens).endswith("assistant\n<think>\nwhy\n</think>\n\nsaid<|im_end|>")
+        assert chat.read(prompt, tokens) == Reply("said", "why")
+
+
+def test_a_reply_that_does_not_fit_its_prompt_is_refused(tiny: Any) -> None:
+    opened, closed = chat_format(tiny, FORGETFUL, thinking=True), chat_format(tiny, tiny.CHATML)
+    for chat, text, said in [
+        (opened, "said", "the reply has none"),
+        (closed, "<think>why</think>said", "the prompt rules it out"),
+        (closed, "one<|im_end|>two", r"holds '<\|im_end\|>', which ends a turn"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            chat.write(chat.prompt([turn("user", "question")], []), text)
+
+
+def test_the_end_that_the_template_writes_is_taken(tiny: Any) -> None:
+    tokenizer = tiny.make_tokenizer(PLAIN.replace("<|im_end|>", "{{ '<|endoftext|>' if 1 }}"))
+    ends = ends_of(tokenizer, [tokenizer.pad_token_id])
+    assert ends == {tokenizer.pad_token_id, tokenizer.eos_token_id}
+    chat = ChatFormat(tokenizer, ends)
+    assert chat.write([], "said")[-1] == tokenizer.pad_token_id
+    with pytest.raises(ValueError, match=r"ends a reply with none of .*Fix: add"):
+        ChatFormat(tokenizer, ends_of(tokenizer, None)).write([], "said")
