@@ -50,11 +50,24 @@ class ImitationObjective(BaseModel):
 Objective = PolicyObjective | ImitationObjective
 
 
+class LoraSettings(BaseModel):
+    """Low-rank adapters in place of full fine-tuning (peft; Hu et al., 2021). The weights below them stay as they are,
+    and are the reference policy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
 class UpdateReport(BaseModel):
     """What one update saw. Means are over the tokens that the policy chose and that were computed; samples with
     advantage 0 count in the loss's denominators and, without KL, are not computed."""
 
     loss: float
+    """Mean over the optimizer steps."""
     gradient_norm: float
     """Before clipping; the last mini-batch's."""
     steps: int

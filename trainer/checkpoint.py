@@ -121,7 +121,7 @@ def save(folder: Path, step: int, write: Callable[[Path], None], state: BaseMode
         files = {path.relative_to(temporary).as_posix(): _file(path) for path in sorted(_files(temporary))}
         manifest = _Manifest(step=step, files=files)
         (temporary / MANIFEST).write_text(manifest.model_dump_json(indent=2))
-        _sync(temporary)
+        synced(temporary)
         if final.exists():
             if not damage(final):
                 raise FileExistsError(f"a whole {final.name} is there already")
@@ -207,8 +207,8 @@ def _file(path: Path) -> _File:
         return _File(size=file.tell(), sha256=digest.hexdigest())
 
 
-def _sync(folder: Path) -> None:
-    """All files below, then the folders that name them, from the innermost out."""
+def synced(folder: Path) -> None:
+    """Have on disk all files below, then the folders that name them, from the innermost out."""
     for path in _files(folder):
         _sync_one(path)
     for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):

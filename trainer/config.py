@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from tasks.datasets import READERS
-from trainer.backend import PolicyObjective
+from trainer.backend import LoraSettings, PolicyObjective
 from trainer.credit import RuleName
 from trainer.reward import FORMAT_WEIGHT
 from trainer.stages import STAGE_LENGTH, Schedule
@@ -26,15 +26,6 @@ class _Section(BaseModel):
 
 PolicyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 """A part of overrides and of file names."""
-
-
-class LoraConfig(_Section):
-    """Low-rank adapters in place of full fine-tuning (peft)."""
-
-    rank: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 class EngineConfig(_Section):
@@ -61,7 +52,7 @@ class PolicyConfig(_Section):
     """The paper's (section 4.1)."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     device: str = "auto"
-    lora: LoraConfig | None = None
+    lora: LoraSettings | None = None
     gradient_checkpointing: bool = True
     max_tokens_per_micro_batch: int = Field(default=16384, ge=1)
     """Tokens, padding included, that go through the model at once: bounds the memory of an update."""

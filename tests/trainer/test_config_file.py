@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tasks.datasets import READERS
-from trainer.backend import PolicyObjective
-from trainer.config import DataConfig, EngineConfig, LoraConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
+from trainer.backend import LoraSettings, PolicyObjective
+from trainer.config import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
 from trainer.config_file import ConfigError, read_config, to_toml
 from workflow.limits import Limits
 
@@ -62,10 +62,10 @@ def test_defaults_are_the_papers(tmp_path: Path) -> None:
         ('schedule="coupled"', lambda c: c.schedule == "coupled"),
         ("rollout.repair=true", lambda c: c.rollout.repair is True),
         ("policies.p0.model=a/b=c # d", lambda c: c.policies["p0"].model == "a/b=c # d"),
-        ("policies.p0.lora.rank=4", lambda c: c.policies["p0"].lora == LoraConfig(rank=4)),
+        ("policies.p0.lora.rank=4", lambda c: c.policies["p0"].lora == LoraSettings(rank=4)),
         (
             "policies.p0.lora={rank = 4, targets = ['x']}",
-            lambda c: c.policies["p0"].lora == LoraConfig(rank=4, targets=("x",)),
+            lambda c: c.policies["p0"].lora == LoraSettings(rank=4, targets=("x",)),
         ),
         ("policies.p0.engine.options.a.b=1", None),
         ("policies.p0.engine.options.a=1", lambda c: c.policies["p0"].engine.options == {"a": 1}),
@@ -91,7 +91,7 @@ def test_later_overrides_see_earlier_ones(tmp_path: Path) -> None:
     dropped = read_config(write(tmp_path, PLAIN), ["policies.p0.lora.rank=4", "policies.p0.lora=none"])
     assert dropped.policies["p0"].lora is None
     again = read_config(write(tmp_path, PLAIN), ["policies.p0.lora=none", "policies.p0.lora.rank=4"])
-    assert again.policies["p0"].lora == LoraConfig(rank=4)
+    assert again.policies["p0"].lora == LoraSettings(rank=4)
 
 
 # Paths
@@ -297,7 +297,7 @@ POLICIES = st.builds(
     model=TEXT.map("hub:{}".format),
     learning_rate=POSITIVE,
     dtype=st.sampled_from(["bfloat16", "float32"]),
-    lora=st.none() | st.builds(LoraConfig, rank=COUNT, targets=st.lists(TEXT, max_size=2).map(tuple)),
+    lora=st.none() | st.builds(LoraSettings, rank=COUNT, targets=st.lists(TEXT, max_size=2).map(tuple)),
     engine=ENGINES,
 )
 SHARES = st.floats(min_value=1e-3, max_value=1e3)
