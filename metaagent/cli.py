@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 from pydantic import ValidationError
 
+from metaagent import training
 from metaagent.console import (
     EXIT_CODES,
     ExitCode,
@@ -368,6 +369,9 @@ def demo(
 
     source = None if program is None else (str(program), read_text(program))
     return asyncio.run(demonstration.show(stdout(), source))
+
+
+app.command(epilog=EXIT_CODES)(command(training.train))
 
 
 def _validated(model: type[Checked], **values: Any) -> Checked:

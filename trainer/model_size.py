@@ -76,8 +76,8 @@ class ModelSize(BaseModel):
         }
         return self.layers * rank * sum(shapes.get(target, 0) for target in set(targets))
 
-    def kv_cache_bytes(self, number_bytes: int) -> int:
-        """Per token: 2 (a key and a value) x layers x key_value_heads x d x bytes of a number."""
+    def cache_bytes(self, number_bytes: int) -> int:
+        """Of keys and values, per token: 2 (a key and a value) x layers x key_value_heads x d x bytes of a number."""
         return 2 * self.layers * self._keys * number_bytes
 
     def activation_bytes(self, tokens: int, number_bytes: int, checkpointing: bool) -> int:

@@ -37,8 +37,7 @@ class Memory(BaseModel):
     """Estimated, for one micro-batch of the largest size."""
     logits: int
     engine_weights: int
-    kv_cache: int
-    """For `max_batch` requests of full length, at most; vLLM takes what its `gpu_memory_utilization` allows instead."""
+    """The engine's cache comes on top: see `PolicyPlan.cache_bytes_per_request`."""
 
     @property
     def total(self) -> int:
@@ -56,7 +55,10 @@ class PolicyPlan(BaseModel):
     trained: int | None = None
     """Parameters that learn: all, or the adapters'."""
     memory: Memory | None = None
-    kv_bytes_per_token: int | None = None
+    cache_bytes_per_token: int | None = None
+    cache_bytes_per_request: int | None = None
+    """Of full length. The transformers engine holds up to `engine.max_batch` requests, vLLM as many as its
+    `gpu_memory_utilization` leaves room for."""
     checkpoint_bytes: int | None = None
 
 
@@ -131,7 +133,7 @@ def _tokens(config: TrainConfig, designs: int, runs: int) -> TokenPlan:
     """A turn has at most max_prompt_tokens + max_tokens tokens. Designers have one turn per design, two with repair,
     none for a fixed program; a run has at most agent_calls turns, and limits.tokens in all of them."""
     rollout = config.rollout
-    turn = rollout.max_prompt_tokens + rollout.max_tokens
+    turn = _turn(config)
     designed = 0 if rollout.program is not None else designs
     return TokenPlan(
         designer_at_most=designed * (2 if rollout.repair else 1) * turn,
@@ -139,6 +141,11 @@ def _tokens(config: TrainConfig, designs: int, runs: int) -> TokenPlan:
         executor_single_turn=runs * min(rollout.limits.tokens, turn),
         generated_single_turn=(designed + runs) * rollout.max_tokens,
     )
+
+
+def _turn(config: TrainConfig) -> int:
+    """Tokens of one prompt and its completion, at most."""
+    return config.rollout.max_prompt_tokens + config.rollout.max_tokens
 
 
 def _stages(config: TrainConfig) -> list[Stage]:
@@ -188,7 +195,8 @@ def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:
         parameters=size.parameters,
         trained=trained,
         memory=_memory(size, trained, policy, config, engine_bytes),
-        kv_bytes_per_token=size.kv_cache_bytes(engine_bytes),
+        cache_bytes_per_token=size.cache_bytes(engine_bytes),
+        cache_bytes_per_request=size.cache_bytes(engine_bytes) * _turn(config),
         checkpoint_bytes=_checkpoint(size, trained, policy),
     )
 
@@ -199,7 +207,6 @@ def _memory(size: ModelSize, trained: int, policy: PolicyConfig, config: TrainCo
     number = BYTES[policy.dtype]
     adapted = policy.lora is not None
     keeps_reference = config.objective.kl_coefficient > 0 and not adapted
-    full_length = config.rollout.max_prompt_tokens + config.rollout.max_tokens
     return Memory(
         weights=number * size.parameters + (4 * trained if adapted else 0),
         masters=0 if adapted or number == 4 else 4 * trained,
@@ -209,7 +216,6 @@ def _memory(size: ModelSize, trained: int, policy: PolicyConfig, config: TrainCo
         activations=size.activation_bytes(policy.max_tokens_per_micro_batch, number, policy.gradient_checkpointing),
         logits=min(LOGITS_BYTES, 4 * 4 * size.vocabulary * policy.max_tokens_per_micro_batch),
         engine_weights=engine_bytes * size.parameters,
-        kv_cache=policy.engine.max_batch * full_length * size.kv_cache_bytes(engine_bytes),
     )
 
 

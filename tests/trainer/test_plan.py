@@ -118,7 +118,7 @@ def test_a_model_that_is_not_here_is_told() -> None:
 
 def test_memory_of_full_fine_tuning_in_bfloat16(tmp_path: Path) -> None:
     at = folder(tmp_path / "m", QWEN3_8B)
-    policy = only(plan(config(at, policy={"engine": EngineConfig(max_batch=2)})))
+    policy = only(plan(config(at)))
     memory = policy.memory
     assert memory is not None
     assert policy.parameters == policy.trained == PARAMETERS_8B
@@ -129,8 +129,8 @@ def test_memory_of_full_fine_tuning_in_bfloat16(tmp_path: Path) -> None:
     assert memory.activations == 16384 * (36 * 2 * 4096 + 215_040)
     assert memory.logits == 1 << 30
     assert memory.engine_weights == 2 * PARAMETERS_8B
-    assert policy.kv_bytes_per_token == 2 * 36 * 1024 * 2 == 147_456
-    assert memory.kv_cache == 2 * 16384 * 147_456
+    assert policy.cache_bytes_per_token == 2 * 36 * 1024 * 2 == 147_456
+    assert policy.cache_bytes_per_request == 16384 * 147_456
     assert memory.total == sum(memory.model_dump().values())
 
 
@@ -161,10 +161,10 @@ def test_memory_of_adapters(tmp_path: Path) -> None:
 
 def test_an_engine_may_compute_in_another_type(tmp_path: Path) -> None:
     at = folder(tmp_path / "m", QWEN3_8B)
-    memory = only(plan(config(at, policy={"engine": EngineConfig(dtype="float64", max_batch=1)}))).memory
-    assert memory is not None
-    assert memory.engine_weights == 8 * PARAMETERS_8B
-    assert memory.kv_cache == 16384 * 4 * 147_456
+    policy = only(plan(config(at, policy={"engine": EngineConfig(dtype="float64")})))
+    assert policy.memory is not None
+    assert policy.memory.engine_weights == 8 * PARAMETERS_8B
+    assert policy.cache_bytes_per_token == 4 * 147_456
 
 
 def test_disk(tmp_path: Path) -> None:

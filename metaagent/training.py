@@ -1,0 +1,209 @@
+"""`metaagent train`: reads a configuration, shows what a run will do and need, and runs it.
+
+What is shown is worked out in `trainer.plan`, a run is `trainer.loop`'s; here are only options, words and exit codes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from metaagent.console import ExitCode, Stop, fields, heading, note, print_json, raw, stdout, usage_error
+
+if TYPE_CHECKING:
+    from trainer.config import TrainConfig
+    from trainer.plan import Memory, Plan, PolicyPlan, SourcePlan
+
+STAGES_SHOWN = 6
+
+
+def train(
+    config: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG.toml", help="The configuration; see recipes/.", exists=True, dir_okay=False, readable=True
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to it, such as rollout.designs=8.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Metrics, traces, checkpoints.", file_okay=False),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume/--no-resume", help="Go on from the newest checkpoint in the folder.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what was resolved and what a run will need.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> ExitCode:
+    """Train Designer and Executor.
+
+    The configuration is a TOML file; what it leaves out is the paper's setting.
+    """
+    from trainer.config_file import ConfigError, read_config
+
+    try:
+        resolved = read_config(config, overrides or [])
+    except ConfigError as error:
+        usage_error(str(error))
+    planned = _planned(resolved)
+    if dry_run:
+        _show(resolved, planned, str(config), as_json)
+        return ExitCode.OK
+    if out is None:
+        usage_error("a run needs a folder. Fix: add --out FOLDER, or --dry-run to see what it will need")
+    asyncio.run(_run(resolved, out, resume, as_json))
+    return ExitCode.OK
+
+
+def _planned(config: TrainConfig) -> Plan:
+    """What is wrong with the data is told here, before anything is loaded."""
+    from trainer.plan import plan
+
+    with warnings.catch_warnings(record=True) as left_out:
+        warnings.simplefilter("always")
+        try:
+            planned = plan(config)
+        except (ValueError, OSError) as error:
+            usage_error(str(error))
+    for warning in left_out:
+        note(str(warning.message))
+    return planned
+
+
+async def _run(config: TrainConfig, out: Path, resume: bool, as_json: bool) -> None:
+    from metaagent.running import open_sandbox
+    from trainer.backend import UpdateFailed
+    from trainer.checkpoint import CheckpointError
+    from trainer.loop import RunChanged
+    from trainer.loop import train as run
+    from trainer.report import StepReport
+    from trainer.samples import NoTokens
+
+    def watch(event: object) -> None:
+        if not isinstance(event, StepReport):
+            return
+        if as_json:
+            raw(stdout(), event.model_dump_json())
+            return
+        took = event.timings.rollout_s + event.timings.update_s + event.timings.sync_s
+        learned = " and ".join(event.active)
+        stdout().print(
+            f"step {event.step}  reward {event.reward:.3f}  correct {event.correct:.0%}  {learned} learns  {took:.1f} s"
+        )
+
+    async with open_sandbox(config.rollout.sandbox, grading=True) as sandbox:
+        try:
+            await run(config, out, sandbox, resume=resume, watch=watch)
+        except ModuleNotFoundError as error:
+            usage_error(f'{error.name} is not installed. Fix: pip install "metaagent[train]"')
+        except (RunChanged, NoTokens) as error:
+            usage_error(str(error))
+        except (CheckpointError, UpdateFailed) as error:
+            raise Stop(str(error), ExitCode.FAILED) from error
+
+
+# The dry run
+
+
+def _show(config: TrainConfig, planned: Plan, name: str, as_json: bool) -> None:
+    from trainer.config_file import to_toml
+
+    if as_json:
+        print_json({"config": config.model_dump(mode="json"), "plan": planned.model_dump(mode="json")})
+        return
+    heading(stdout(), "Configuration", name)
+    raw(stdout(), to_toml(config))
+    print_plan(stdout(), planned)
+
+
+def print_plan(console: Console, planned: Plan) -> None:
+    """One block per policy, one for the steps, one for the data. What the figures mean is said in `trainer.plan`."""
+    for policy in planned.policies:
+        heading(console, f"Policy {policy.name}", " and ".join(policy.roles))
+        fields(console, _policy(policy))
+    heading(console, "Each step")
+    tokens = planned.tokens
+    at_most = tokens.designer_at_most + tokens.executor_at_most
+    single = tokens.designer_at_most + tokens.executor_single_turn
+    fields(
+        console,
+        [
+            ("Designs", f"{planned.designs_per_step:,}"),
+            ("Runs", f"{planned.runs_per_step:,}"),
+            (
+                "Tokens at most",
+                f"{at_most:,}; to design {tokens.designer_at_most:,}, in runs {tokens.executor_at_most:,}",
+            ),
+            ("With one agent call per run", f"{single:,} at most, of these {tokens.generated_single_turn:,} generated"),
+        ],
+    )
+    heading(console, "All steps")
+    stages = [f"{' and '.join(stage.roles)} {stage.steps}" for stage in planned.stages]
+    more = [f"... ({len(stages)} stages)"] if len(stages) > STAGES_SHOWN else []
+    disk = "unknown" if planned.disk_bytes is None else _size(planned.disk_bytes)
+    fields(
+        console,
+        [
+            ("Steps", f"{sum(stage.steps for stage in planned.stages):,}"),
+            ("Stages", ", ".join(stages[:STAGES_SHOWN] + more)),
+            ("Disk", f"{disk} for {planned.checkpoints} checkpoints at once"),
+        ],
+    )
+    heading(console, "Data")
+    fields(console, [(source.name, _source(source)) for source in planned.sources])
+
+
+def _policy(policy: PolicyPlan) -> list[tuple[str, str]]:
+    if policy.unknown is not None or policy.memory is None:
+        return [("Model", policy.model), ("Size", policy.unknown or "")]
+    request = _size(policy.cache_bytes_per_request)
+    trained = "all learn" if policy.trained == policy.parameters else f"{policy.trained:,} in adapters learn"
+    return [
+        ("Model", policy.model),
+        ("Parameters", f"{policy.parameters:,}, {trained}"),
+        ("Memory", f"about {_size(policy.memory.total)} on one device, and the engine's cache"),
+        *_memory(policy.memory),
+        ("Engine's cache", f"{_size(policy.cache_bytes_per_token)} per token, {request} per request of full length"),
+        ("Checkpoint", _size(policy.checkpoint_bytes)),
+    ]
+
+
+def _memory(memory: Memory) -> list[tuple[str, str]]:
+    names = {
+        "weights": "weights",
+        "masters": "float32 copies of them",
+        "gradients": "gradients",
+        "moments": "AdamW's moments",
+        "reference": "reference policy",
+        "activations": "activations",
+        "logits": "logits",
+        "engine_weights": "the engine's weights",
+    }
+    figures = memory.model_dump()
+    return [(f"  {shown}", _size(figures[name])) for name, shown in names.items() if figures[name]]
+
+
+def _source(source: SourcePlan) -> str:
+    if source.unknown is not None:
+        return f"{source.per_step} per step; {source.unknown}"
+    return f"{source.per_step} per step of {source.problems:,} problems: {source.epochs:.3g} epochs"
+
+
+def _size(count: int | None) -> str:
+    """A number of bytes in the unit that suits it."""
+    size, unit = float(count or 0), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:,.1f} {unit}"
