@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from trainer.config import DataConfig, EngineConfig, LoraConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
+from trainer.backend import LoraSettings
+from trainer.config import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
 from trainer.model_size import UnknownSize, model_size
-from trainer.plan import Plan, PolicyPlan, plan
+from trainer.plan import LOGITS_BYTES, Plan, PolicyPlan, plan
 from workflow.limits import Limits
 
 QWEN3_8B: dict[str, Any] = {
@@ -148,7 +149,7 @@ def test_memory_without_checkpointing_in_float32_with_a_reference(tmp_path: Path
 
 def test_memory_of_adapters(tmp_path: Path) -> None:
     at = folder(tmp_path / "m", QWEN3_8B)
-    lora = LoraConfig(rank=16, targets=("q_proj", "k_proj", "down_proj"))
+    lora = LoraSettings(rank=16, targets=("q_proj", "k_proj", "down_proj"))
     adapters = 36 * 16 * ((4096 + 4096) + (4096 + 1024) + (12288 + 4096))
     policy = only(plan(config(at, policy={"lora": lora}, objective={"kl_coefficient": 0.1})))
     memory = policy.memory
@@ -283,3 +284,10 @@ def test_roles_are_told(tmp_path: Path) -> None:
     both = config("x")
     assert only(plan(both)).roles == ["designer", "executor"]
     assert both.roles == Roles()
+
+
+def test_the_logits_are_those_of_the_loss() -> None:
+    pytest.importorskip("torch")
+    from trainer.loss import CHUNK_LOGITS
+
+    assert LOGITS_BYTES == 4 * 4 * CHUNK_LOGITS
