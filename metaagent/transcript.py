@@ -247,6 +247,7 @@ def trace_document(read: ReadTrace) -> dict[str, Any]:
         "answer": answer.text if answer else None,
         "answer_from": answer.from_agent if answer else None,
         "failure": ended.failure.model_dump(mode="json") if ended and ended.failure else None,
+        "reward": trace.reward.total if trace.reward else None,
         "agent_calls": len(trace.agent_turns),
         "usage": asdict(trace.usage),
         "usage_report": usage_report([trace]).model_dump(mode="json"),

@@ -3,7 +3,7 @@
 `tree` is the rule of MetaAgent-X (section 3.2, Eqs. 4 to 7); the others are its ablations. A rule sees all outcomes of
 one step for one role, and so may group by any coordinate or normalise over everything. It knows no tokens and no
 policy. Standard deviations are of the population (divided by the count, not by one less), `EPSILON` is added to them,
-and a group whose rewards are all equal has advantages of exactly 0.
+and a group whose rewards are all equal, up to the rounding of their sums, has advantages of exactly 0.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from trainer.samples import Coordinates
 from workflow.usage import PolicyRole
 
 EPSILON = 1e-6
+TOLERANCE = 1e-12
+"""Numbers this close, absolutely or relatively, are equal: they differ by the order in which they were summed."""
 RuleName = Literal["tree", "flat", "per-design", "single-agent"]
 
 
@@ -39,7 +41,7 @@ Rule = Callable[[Sequence[Outcome]], list[float]]
 
 def normalised(rewards: Sequence[float]) -> list[float]:
     """(r - mean) / (standard deviation + EPSILON) within one group (Eqs. 5 and 7); all 0 where all are equal."""
-    if not rewards or min(rewards) == max(rewards):
+    if not rewards or math.isclose(min(rewards), max(rewards), rel_tol=TOLERANCE, abs_tol=TOLERANCE):
         return [0.0] * len(rewards)
     mean = math.fsum(rewards) / len(rewards)
     deviation = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / len(rewards))
@@ -88,11 +90,14 @@ RULES: Mapping[RuleName, Mapping[PolicyRole, Rule]] = {
 }
 
 
-def zero_variance(outcomes: Sequence[Outcome], role: PolicyRole) -> tuple[int, int]:
-    """How many questions teach a role nothing since all their (mean) rewards are equal, and how many there are."""
-    rewards = _means(outcomes, _design if role == "designer" else _run)
-    questions = _members(rewards, lambda place: place[0])
-    return sum(len({rewards[place] for place in places}) == 1 for places in questions.values()), len(questions)
+def zero_variance(outcomes: Sequence[Outcome], role: PolicyRole, rule: RuleName = "tree") -> tuple[int, int]:
+    """How many questions teach a role nothing, since the rule finds no variance in any of their groups and gives all
+    their outcomes the advantage 0; and how many questions there are."""
+    largest: dict[str, float] = {}
+    for outcome, advantage in zip(outcomes, RULES[rule][role](outcomes), strict=True):
+        question = outcome.coordinates.question
+        largest[question] = max(largest.get(question, 0.0), abs(advantage))
+    return sum(advantage <= TOLERANCE for advantage in largest.values()), len(largest)
 
 
 Place = tuple[Hashable, ...]
@@ -112,8 +117,7 @@ def _means(outcomes: Sequence[Outcome], place: Callable[[Coordinates], Place]) -
     rewards: dict[Place, list[float]] = {}
     for outcome in outcomes:
         rewards.setdefault(place(outcome.coordinates), []).append(outcome.reward)
-    # The mean of equal rewards is that reward, whatever their number: rounding must not tell groups apart.
-    return {at: each[0] if min(each) == max(each) else math.fsum(each) / len(each) for at, each in rewards.items()}
+    return {at: math.fsum(each) / len(each) for at, each in rewards.items()}
 
 
 def _members(places: Iterable[Place], group: Callable[[Place], Hashable]) -> dict[Hashable, list[Place]]:

@@ -8,7 +8,6 @@ comparing rewards is `trainer.credit`'s. Another task brings a `RewardFunction` 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,8 @@ from engine.session import Run
 from tasks.answers import final_answer
 from tasks.grading import grade
 from tasks.problems import Problem
-from workflow.agent import DELIVERY_REQUEST
-from workflow.text import delivery, strip_echo
+from workflow.agent import DELIVERY_REQUEST, content_after
+from workflow.text import blocks, delivery, strip_echo
 from workflow.trace import AgentTurn, Rewarded, RewardTerm
 
 if TYPE_CHECKING:
@@ -28,11 +27,17 @@ FORMAT_WEIGHT = 0.4
 RewardFunction = Callable[[Problem, Run, "Sandbox"], Awaitable[Rewarded]]
 """The reward of one run, in `Rewarded.total`, with its terms. Raises `SandboxUnavailable` where it cannot be graded."""
 
-_ASKS_FOR_DELIVERY = re.compile(re.escape(DELIVERY_REQUEST).replace(re.escape("{reader}"), "[^\n]*"))
+_ASKED = DELIVERY_REQUEST.rpartition("{reader}")[2]
+"""How the prompt ends of an agent whose result goes to another one."""
 
 
 async def paper_reward(problem: Problem, run: Run, sandbox: Sandbox, format_weight: float = FORMAT_WEIGHT) -> Rewarded:
-    """Eq. 10. A run that failed (rejected, raised, limit passed) has 0 in every term."""
+    """Eq. 10. A run that failed (rejected, raised, limit passed) has 0 in every term.
+
+    Raises ValueError for a run that ended by a failure of engine or sandbox, which says nothing about the policies.
+    """
+    if run.failure is not None and run.failure.is_infrastructure:
+        raise ValueError(f"a run that ended with {run.failure.kind} has no reward. Fix: run it again, or leave it out")
     if run.failure is not None:
         reason = f"the run failed: {run.failure.kind}"
         correct = solution = handed_on = (0.0, reason)
@@ -71,10 +76,13 @@ def _solution_format(problem: Problem, run: Run) -> tuple[float, str]:
 def delivery_format(turns: Iterable[AgentTurn]) -> tuple[float, str]:
     """The share of messages between agents that are enclosed in `<delivery>...</delivery>`, and what was seen.
 
-    A message goes to another agent where the node asked its agent for a delivery. A program in which no agent hands
-    anything on breaks no format: 1.
+    A message goes to another agent where the node asked its agent for a delivery; what is handed on is what
+    `workflow.agent` would. Agents of whom none hands anything on break no format: 1. A run without agents earns 0.
     """
-    asked = [talk for talk in conversations(turns) if _ASKS_FOR_DELIVERY.search(_prompt(talk[0]))]
+    talks = conversations(turns)
+    if not talks:
+        return 0.0, "no agent said anything"
+    asked = [talk for talk in talks if _prompt(talk[0]).endswith(_ASKED)]
     if not asked:
         return 1.0, "no agent hands anything on"
     kept = sum(delivery(_said(talk))[1] == "delivery" for talk in asked)
@@ -101,9 +109,14 @@ def _prompt(turn: AgentTurn) -> str:
 
 
 def _said(talk: list[AgentTurn]) -> str:
-    """What the agent wrote itself: without lines that it repeats from its instructions."""
-    first = talk[0].messages
-    instructions = [message["content"] for message in first if message["role"] == "system"]
-    instructions += [match.group() for match in _ASKS_FOR_DELIVERY.finditer(_prompt(talk[0]))]
-    replies = (turn.completion.text for turn in talk if turn.completion is not None)
-    return "\n\n".join(strip_echo(reply, instructions) for reply in replies)
+    """The content of the message that came of a conversation, without what the agent repeats from its instructions.
+
+    A whole delivery in a user turn is an instruction's example: what agents hand on is shown without its tags.
+    """
+    instructions = [message["content"] for message in talk[0].messages if message["role"] == "system"]
+    instructions += [f"<delivery>{example}</delivery>" for example in blocks("delivery", _prompt(talk[0]))]
+    content = ""
+    for turn in talk:
+        if turn.completion is not None:
+            content = content_after(content, strip_echo(turn.completion.text, instructions))
+    return content

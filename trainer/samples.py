@@ -7,6 +7,7 @@ here knows rewards' meaning, advantages' rules or torch.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,9 +20,9 @@ from workflow.usage import PolicyRole
 class Coordinates:
     """Where a sample was made. Credit rules group by any of these.
 
-    `execution` is None for the Designer's samples. `turn` is the first turn of the agent that the sample holds and
-    `prompt` a digest of the token ids before it: samples of one agent and turn with equal `prompt` were drawn from one
-    state, whatever tree or replay led there (the groups of AT-GRPO).
+    `execution` is None for the Designer's samples. `prompt` is a digest of the token ids that the sample's first turn
+    was drawn after: samples of one agent with equal `prompt` were drawn from one state, whatever tree or replay led
+    there (the groups of AT-GRPO).
     """
 
     question: str
@@ -33,6 +34,8 @@ class Coordinates:
     agent: str = ""
     """Name in the program; `designer` for the Designer."""
     turn: int = 0
+    """How often the agent, at its place in the program, had replied before this sample begins: over the whole run, and
+    so over all rounds of a loop. For the Designer 0, and 1 for a repair."""
     prompt: str = ""
 
 
@@ -75,7 +78,7 @@ class Sample:
 
 
 class NoTokens(ValueError):
-    """A completion without token ids or log-probabilities, from which nothing can be trained."""
+    """A completion without token ids or without a log-probability for each, from which nothing can be trained."""
 
     def __init__(self, agent: str, lacking: str) -> None:
         super().__init__(
@@ -137,14 +140,16 @@ def executor_trajectories(
     """
     begun: list[_Growing] = []
     ends_with: dict[str, _Growing] = {}
+    replies: Counter[str] = Counter()
     for turn in turns:
         if turn.completion is None:
             continue
         growing = ends_with.pop(turn.continues, None) if turn.continues is not None else None
         if growing is None:
-            growing = _Growing(turn.completion, turn.key, turn.agent, turn.turn, turn.sampling)
+            growing = _Growing(turn.completion, turn.key, turn.agent, replies[turn.path], turn.sampling)
             begun.append(growing)
         growing.add(turn.completion)
+        replies[turn.path] += 1
         ends_with[turn.key] = growing
     return [
         each.trajectory("executor", question, design, execution) for each in sorted(begun, key=lambda each: each.key)
@@ -168,11 +173,13 @@ def designer_trajectories(
 
 
 def tokens_of(completion: Completion, agent: str) -> tuple[list[int], list[int], list[float]]:
-    """Prompt ids, completion ids and their log-probabilities; raises `NoTokens` where the engine gave none."""
+    """Prompt ids, completion ids and their log-probabilities; raises `NoTokens` where the engine gave no ids, or not a
+    log-probability for each."""
     if completion.prompt_token_ids is None or completion.token_ids is None:
         raise NoTokens(agent, "token ids")
-    if completion.logprobs is None:
-        raise NoTokens(agent, "log-probabilities")
+    if completion.logprobs is None or len(completion.logprobs) != len(completion.token_ids):
+        given = len(completion.logprobs or [])
+        raise NoTokens(agent, f"log-probability for each of its {len(completion.token_ids)} token ids ({given} given)")
     return completion.prompt_token_ids, completion.token_ids, completion.logprobs
 
 

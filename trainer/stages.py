@@ -6,7 +6,7 @@ loss, also where both roles share one policy.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from workflow.usage import PolicyRole
 
@@ -21,10 +21,12 @@ def active_roles(
     """The roles whose trajectories contribute to the gradient at `step`, counted from 0.
 
     `stagewise` is Eq. 9: floor(step / K) even is an Executor stage, odd a Designer stage. `coupled` has both at every
-    step (Table 4).
+    step (Table 4). Raises ValueError for a negative step, a stage of no steps, an unknown schedule.
     """
     if step < 0 or stage_length < 1:
         raise ValueError(f"step {step} must be at least 0, and stage_length {stage_length} at least 1")
+    if schedule not in get_args(Schedule):
+        raise ValueError(f"there is no schedule {schedule!r}. Fix: choose one of {', '.join(get_args(Schedule))}")
     if schedule == "coupled":
         return frozenset({"designer", "executor"})
     if schedule == "designer-only":

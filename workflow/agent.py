@@ -95,7 +95,7 @@ class AgentNode(WorkflowNode):
             reply = yield AgentCall(self.name, messages, tools, turn)
             finish_reason = reply.finish_reason
             own = strip_echo(reply.text, self._instructions(context))
-            content = f"{content}\n\n{own}" if content and not _has_result(own) and _has_result(content) else own
+            content = content_after(content, own)
             calls = parse_tool_calls(own) if registry and tools else []
             if not calls or turn == self.max_turns - 1:
                 break
@@ -147,6 +147,11 @@ class AgentNode(WorkflowNode):
             output, failed = result if isinstance(result, str) else str(result), False
         yield ToolResult(self.name, call.name, output, failed)
         return output
+
+
+def content_after(content: str, reply: str) -> str:
+    """What an agent's message holds once the agent has also written `reply`: see `AgentNode`."""
+    return f"{content}\n\n{reply}" if content and not _has_result(reply) and _has_result(content) else reply
 
 
 def _delivery_request(context: Context) -> str:

@@ -141,6 +141,8 @@ class RunEnded(_Event):
 class RewardTerm:
     """One addend of a reward, which is the sum of value times weight."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     name: str
     value: float
     weight: float
@@ -221,7 +223,7 @@ class Trace(BaseModel):
 
     @property
     def reward(self) -> Rewarded | None:
-        return next((event for event in self.events if isinstance(event, Rewarded)), None)
+        return next((event for event in reversed(self.events) if isinstance(event, Rewarded)), None)
 
     @property
     def answer(self) -> Answered | None:

@@ -19,6 +19,8 @@ from workflow.trace import (
     Event,
     LimitHit,
     Printed,
+    Rewarded,
+    RewardTerm,
     RunEnded,
     RunStarted,
     ToolCalled,
@@ -142,6 +144,22 @@ def test_failures_are_told() -> None:
         assert piece in text
 
 
+def test_a_reward_is_explained_term_by_term() -> None:
+    terms = [
+        RewardTerm(name="correct", value=1.0, weight=1.0, reason="correct"),
+        RewardTerm(name="delivery format", value=2 / 3, weight=0.2, reason="2 of 3 messages"),
+    ]
+    text = transcript([*EVENTS, Rewarded(t=2.5, total=1.133333333333, terms=terms)])
+    after_the_end = text.partition("2,400 prompt and 68 completion tokens")[2]
+    for line in (
+        "Reward  1.13333\n",
+        "  correct          1 x 1: correct\n",
+        "  delivery format  0.666667 x 0.2: 2 of 3 messages\n",
+    ):
+        assert line in after_the_end
+    assert "Reward" not in transcript(EVENTS)
+
+
 def test_terminal_escapes_of_an_agent_are_shown_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\u202egnp.exe \r\nnext\x9b31m \ud800"
     print_transcript(stdout(), Trace(events=[turn(0, [{"role": "user", "content": evil}], evil)]))
@@ -200,4 +218,7 @@ def test_document_holds_summary_and_events(tmp_path: Path) -> None:
     assert document["answer_from"] == "Solver"
     assert document["usage"]["prompt_tokens"] == 2400
     assert document["complete"]
+    assert document["reward"] is None
+    rewarded = trace_document(read_trace(written(tmp_path, [*EVENTS, Rewarded(total=1.4, terms=[])])))
+    assert (rewarded["reward"], rewarded["complete"]) == (1.4, True)
     assert [event["type"] for event in document["events"]] == [event.type for event in EVENTS]

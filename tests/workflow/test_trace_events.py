@@ -20,6 +20,8 @@ from workflow.trace import (
     Event,
     LimitHit,
     Printed,
+    Rewarded,
+    RewardTerm,
     RunEnded,
     RunStarted,
     ToolCalled,
@@ -80,6 +82,12 @@ EVENTS: dict[type, Any] = {
     LimitHit: st.builds(LimitHit, limit_kind=st.just("wall_s"), limit=number | st.just(math.inf), used=number),
     Answered: st.builds(Answered, text=text, from_agent=st.none() | text),
     RunEnded: st.builds(RunEnded, failure=st.none() | failures, usage=usages),
+    Rewarded: st.builds(
+        Rewarded,
+        t=number,
+        total=number,
+        terms=st.lists(st.builds(RewardTerm, name=text, value=number, weight=number, reason=text), max_size=3),
+    ),
 }
 
 
@@ -145,6 +153,9 @@ def test_blank_lines_are_skipped_but_counted() -> None:
 def test_unknown_fields_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"trace line 1: Unexpected keyword.*colour"):
         Trace.from_lines(['{"type": "print", "text": "x", "colour": "red"}\n'])
+    term = '{"name": "a", "value": 1, "weight": 1, "reason": "", "colour": "red"}'
+    with pytest.raises(ValueError, match=r"trace line 1: Unexpected keyword.*colour"):
+        Trace.from_lines([f'{{"type": "reward", "total": 1, "terms": [{term}]}}\n'])
 
 
 def test_views() -> None:
