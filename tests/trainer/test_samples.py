@@ -175,10 +175,11 @@ def test_a_run_that_ended_first_keeps_what_was_chosen() -> None:
 
 
 def test_a_turn_that_was_lost_breaks_no_chain() -> None:
-    assert cut([turn("A", [1], [CHOSEN]), replace(turn("A", [2], [CHOSEN]), completion=None, error="lost")]) == cut(
-        [turn("A", [1], [CHOSEN])]
-    )
-    assert cut([]) == []
+    first, last = turn("A", [1], [CHOSEN]), turn("A", [1, CHOSEN, 2], [CHOSEN + 1], 1, continues="A#0")
+    lost = replace(turn("B", [1], [CHOSEN]), completion=None, error="lost")
+    assert len(cut([first, lost, last])) == 1
+    assert cut([first, lost, last]) == cut([first, last])
+    assert cut([lost]) == cut([]) == []
 
 
 # Turns made by hand
