@@ -6,11 +6,12 @@ The rules are in `trainer.credit`, the stages in `trainer.stages`; here they mee
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from trainer.credit import RULES, Outcome, RuleName, zero_variance
 from trainer.rollout import QuestionTree
-from trainer.samples import Coordinates, Sample, Trajectory
+from trainer.samples import Sample, Trajectory
 from workflow.usage import PolicyRole
 
 ROLES: tuple[PolicyRole, ...] = ("designer", "executor")
@@ -27,7 +28,7 @@ def outcomes(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[list[Traj
                 trajectories.append(trajectory)
                 rewards.append(
                     [
-                        Outcome(_executed(trajectory.coordinates, run.index), run.reward.total)
+                        Outcome(replace(trajectory.coordinates, execution=run.index), run.reward.total)
                         for run in design.executions
                     ]
                 )
@@ -74,18 +75,8 @@ def samples_by_policy(
     return samples
 
 
-def silent_groups(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[int, int]:
-    """Questions whose rewards are all equal for a role, and questions with trajectories of that role at all."""
+def silent_groups(trees: Sequence[QuestionTree], role: PolicyRole, rule: RuleName = "tree") -> tuple[int, int]:
+    """Questions that teach a role nothing, since their rewards are all equal where the rule compares them, and
+    questions with trajectories of that role at all."""
     _, rewards = outcomes(trees, role)
-    return zero_variance([outcome for each in rewards for outcome in each], role)
-
-
-def _executed(coordinates: Coordinates, execution: int) -> Coordinates:
-    return Coordinates(
-        question=coordinates.question,
-        design=coordinates.design,
-        execution=execution,
-        agent=coordinates.agent,
-        turn=coordinates.turn,
-        prompt=coordinates.prompt,
-    )
+    return zero_variance([outcome for each in rewards for outcome in each], role, rule)

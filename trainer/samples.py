@@ -20,9 +20,9 @@ from workflow.usage import PolicyRole
 class Coordinates:
     """Where a sample was made. Credit rules group by any of these.
 
-    `execution` is None for the Designer's samples. `prompt` is a digest of the token ids that the sample's first turn
-    was drawn after: samples of one agent with equal `prompt` were drawn from one state, whatever tree or replay led
-    there (the groups of AT-GRPO).
+    `execution` is None for the Designer's samples. Question, design, execution, path and turn name a sample. `prompt`
+    is a digest of the token ids that its first turn was drawn after: samples of one agent with equal `prompt` were
+    drawn from one state, whatever tree or replay led there (the groups of AT-GRPO).
     """
 
     question: str
@@ -33,9 +33,11 @@ class Coordinates:
     """Which of the design's N executions, from 0."""
     agent: str = ""
     """Name in the program; `designer` for the Designer."""
+    path: str = ""
+    """Where in the program the agent stands (`AgentTurn.path`): several may have one name. Empty for the Designer."""
     turn: int = 0
-    """How often the agent, at its place in the program, had replied before this sample begins: over the whole run, and
-    so over all rounds of a loop. For the Designer 0, and 1 for a repair."""
+    """How often the agent at this path had replied before this sample begins: over the whole run, and so over all
+    rounds of a loop. For the Designer 0, and 1 for a repair."""
     prompt: str = ""
 
 
@@ -92,6 +94,7 @@ class NoTokens(ValueError):
 class _Growing:
     first: Completion
     key: str
+    path: str
     agent: str
     turn: int
     sampling: Sampling
@@ -115,6 +118,7 @@ class _Growing:
             design=design,
             execution=execution,
             agent=self.agent,
+            path=self.path,
             turn=self.turn,
             prompt=digest(self.first.prompt_token_ids or []),
         )
@@ -146,7 +150,7 @@ def executor_trajectories(
             continue
         growing = ends_with.pop(turn.continues, None) if turn.continues is not None else None
         if growing is None:
-            growing = _Growing(turn.completion, turn.key, turn.agent, replies[turn.path], turn.sampling)
+            growing = _Growing(turn.completion, turn.key, turn.path, turn.agent, replies[turn.path], turn.sampling)
             begun.append(growing)
         growing.add(turn.completion)
         replies[turn.path] += 1
@@ -166,7 +170,7 @@ def designer_trajectories(
         prompt, _, _ = tokens_of(completion, "designer")
         before = begun[-1] if begun else None
         if before is None or prompt[: len(before.token_ids)] != before.token_ids:
-            before = _Growing(completion, "", "designer", number, sampling)
+            before = _Growing(completion, "", "", "designer", number, sampling)
             begun.append(before)
         before.add(completion)
     return [each.trajectory("designer", question, design, None) for each in begun]

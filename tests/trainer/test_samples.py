@@ -101,7 +101,13 @@ def test_a_tool_loop_is_one_trajectory() -> None:
         assert trajectory.weights_version == last.weights_version
         prompt = turns[0].completion.prompt_token_ids if turns[0].completion else None
         assert trajectory.coordinates == Coordinates(
-            question="q", design=2, execution=5, agent=agent, turn=0, prompt=digest(prompt or [])
+            question="q",
+            design=2,
+            execution=5,
+            agent=agent,
+            path=turns[0].path,
+            turn=0,
+            prompt=digest(prompt or []),
         )
     # What tools returned stands between the turns and is not learnt.
     assert text(first.token_ids).count("<tool>42\n") == 2
@@ -138,6 +144,21 @@ def test_rounds_of_a_loop_are_counted() -> None:
         ("Solver", 3),
         ("Solver", 6),
     ]
+
+
+def test_agents_of_one_name_are_told_apart() -> None:
+    """A sample's place is its own, also where one agent stands three times in an ensemble, and loops."""
+    voter = AgentNode("Voter", "Vote.", tools())
+    node = ReflectionNode("Loop", EnsembleNode("Votes", [voter] * 3), 1, critic_agent=AgentNode("Critic", "Check."))
+    ended = run(node, NumberedEngine(uses_its_tool_twice, extends=False))
+    places = [each.coordinates for each in cut(ended.trace.agent_turns)]
+    votes = {(each.path.rpartition("/")[2], each.turn) for each in places if each.agent == "Voter"}
+    assert votes == {(f"Voter[{member}]", turn) for member in range(3) for turn in range(6)}
+    assert len({(each.path, each.turn) for each in places}) == len(places) == 3 * 6 + 1
+    # All three begin in one state, in each round.
+    first = [each.prompt for each in places if each.agent == "Voter" and each.turn == 0]
+    assert len(first) == 3
+    assert len(set(first)) == 1
 
 
 def test_the_order_of_arrival_does_not_show() -> None:
