@@ -84,9 +84,9 @@ async def _run(config: TrainConfig, out: Path, resume: bool, as_json: bool) -> N
     from metaagent.running import open_sandbox
     from trainer.backend import UpdateFailed
     from trainer.checkpoint import CheckpointError
-    from trainer.loop import RunChanged
     from trainer.loop import train as run
     from trainer.report import StepReport
+    from trainer.run_folder import RunChanged
     from trainer.samples import NoTokens
 
     def watch(event: object) -> None:

@@ -51,7 +51,7 @@ class PolicyConfig(_Section):
     learning_rate: float = Field(default=5e-6, gt=0)
     """The paper's (section 4.1)."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    device: str = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     lora: LoraSettings | None = None
     gradient_checkpointing: bool = True
     max_tokens_per_micro_batch: int = Field(default=16384, ge=1)

@@ -1,7 +1,7 @@
 """The training loop: rollout, credit, update, new weights into the engines, checkpoint; step by step, resumable.
 
     out/
-      config.json       what the run was started with
+      config.toml       what the run was started with
       metrics.jsonl     one `StepReport` per step
       traces/step-.../  the Designer's turns and a Trace per execution, from step 0
       checkpoints/      see `trainer.checkpoint`
@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import random
-import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -31,21 +30,20 @@ from engine.transformers import TransformersEngine
 from engine.vllm import VLLMEngine
 from sandbox.protocol import Sandbox
 from tasks.datasets import READERS
-from trainer import checkpoint
+from trainer import checkpoint, metrics_file
 from trainer.advantages import samples_by_policy
 from trainer.backend import Backend, UpdateReport
 from trainer.batches import Batches, Source
 from trainer.config import PolicyConfig, TrainConfig
 from trainer.report import StepReport, Timings, step_report
-from trainer.reward import paper_reward
+from trainer.reward import RewardFunction, paper_reward
 from trainer.rollout import DesignResult, Execution, QuestionTree, Rollout, derived_seed
+from trainer.run_folder import CHECKPOINTS, METRICS, TRACES, claim, forget_after
 from trainer.samples import Sample
 from trainer.stages import active_roles
 
 PROBE_TOKENS = 32
 """Token ids 0, 1, ... that an engine must give the trainer's log-probabilities after each update."""
-FREE = {"steps", "checkpoint_every", "checkpoints_kept"}
-"""What may differ when a run is resumed: it changes no step that both runs make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +52,16 @@ class Phase:
 
     step: int
     name: str
+    passed_over: Mapping[str, str] = field(default_factory=dict)
+    """Checkpoints that were found damaged when the run was resumed, each with what is wrong."""
 
 
 Watch = Callable[[Phase | DesignResult | Execution | StepReport], None]
 
 
-class RunChanged(ValueError):
-    """A folder holds another run than the one that is asked for."""
-
-
 class _State(BaseModel):
-    step: int
-    """Steps that are done."""
+    policies: dict[str, int]
+    """By name, the version of the weights."""
 
 
 @dataclass(slots=True)
@@ -85,50 +81,56 @@ class _Policy:
 
 
 async def train(
-    config: TrainConfig, out: Path, sandbox: Sandbox, *, resume: bool = False, watch: Watch = lambda _: None
+    config: TrainConfig,
+    out: Path,
+    sandbox: Sandbox,
+    *,
+    resume: bool = False,
+    watch: Watch = lambda _: None,
+    reward: RewardFunction | None = None,
 ) -> None:
-    """Run or continue a training run in `out` until `config.steps` are done.
+    """Run or continue a training run in `out` until `config.steps` are done. `reward` is Eq. 10 unless given.
 
     Raises `RunChanged` where `out` holds another run (or any run, without `resume`), `CheckpointError`, `UpdateFailed`,
     `NoTokens`, `EngineFailed` or `SandboxUnavailable`; earlier checkpoints stay, and `resume` goes on from the newest.
     """
     batches = _batches(config)
     program = config.rollout.program.read_text(encoding="utf-8") if config.rollout.program else None
-    checkpoints = out / "checkpoints"
+    checkpoints = out / CHECKPOINTS
     async with AsyncExitStack() as stack:
+        claim(config, out, resume=resume)
         stack.enter_context(checkpoint.writing(checkpoints))
-        begun = _claimed(config, out, resume)
-        found = checkpoint.latest(checkpoints) if begun else None
-        start = found.state(_State).step if found else 0
+        found = checkpoint.latest(checkpoints)
+        start = found.step if found else 0
         policies = {name: _policy(name, config, stack) for name in config.policies}
+        versions = found.state(_State).policies if found else dict.fromkeys(policies, 0)
         for policy in policies.values():
             if found is not None:
-                watch(Phase(start, f"loading {found.folder.name}"))
+                watch(Phase(start, f"loading {found.folder.name}", found.passed_over))
                 await asyncio.to_thread(policy.backend.load, found.folder / policy.name)
-            await policy.sync(start)
-        _forget_after(out, start)
+            await policy.sync(versions[policy.name])
+        forget_after(out, start)
         roles = config.role_policies
         rollout = Rollout(
             config=config.rollout,
             designer=policies[roles["designer"]].engine,
             executor=policies[roles["executor"]].engine,
             sandbox=sandbox,
-            reward=partial(paper_reward, format_weight=config.format_weight),
+            reward=reward or partial(paper_reward, format_weight=config.format_weight),
             program=program,
             watch=watch,
         )
         for step in range(start, config.steps):
             report = await _step(config, step, batches, policies, rollout, out, watch)
             # Before the checkpoint: what is written twice is cut off on resuming, what is not written would be missing.
-            with (out / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(report.model_dump_json() + "\n")
+            metrics_file.append(out / METRICS, report)
             watch(report)
             done = step + 1
             if done % config.checkpoint_every == 0 or done == config.steps:
                 watch(Phase(step, "saving"))
-                write = partial(_write, policies)
+                state = _State(policies={name: policy.version for name, policy in policies.items()})
                 await asyncio.to_thread(
-                    checkpoint.save, checkpoints, done, write, _State(step=done), config.checkpoints_kept
+                    checkpoint.save, checkpoints, done, partial(_write, policies), state, config.checkpoints_kept
                 )
 
 
@@ -145,7 +147,7 @@ async def _step(
     active = active_roles(step, config.schedule, config.stage_length)
     watch(Phase(step, "rollout"))
     trees = await rollout.step(
-        batches.at(step), derived_seed(config.seed, "rollout", step), out / "traces" / f"step-{step:06}"
+        batches.at(step), derived_seed(config.seed, "rollout", step), out / TRACES / f"step-{step:06}"
     )
     rolled = time.perf_counter()
     _check_versions(trees, {role: policies[name] for role, name in config.role_policies.items()})
@@ -164,6 +166,7 @@ async def _step(
         step,
         sorted(active),
         trees,
+        config.credit,
         updates,
         {name: policy.version for name, policy in policies.items()},
         Timings(
@@ -201,9 +204,10 @@ def _engine(policy: PolicyConfig, context: int) -> LiveEngine:
     settings = policy.engine
     if settings.kind == "vllm":
         options = {"dtype": settings.dtype, "max_model_len": context, **settings.options}
-        return VLLMEngine(policy.model, max_concurrency=settings.max_batch, options=options)
-    device = "auto" if policy.device == "auto" else ("cpu" if policy.device == "cpu" else "cuda")
-    return TransformersEngine(policy.model, device, settings.dtype, max_batch=settings.max_batch)
+        return VLLMEngine(policy.model, thinking=settings.thinking, max_concurrency=settings.max_batch, options=options)
+    return TransformersEngine(
+        policy.model, policy.device, settings.dtype, thinking=settings.thinking, max_batch=settings.max_batch
+    )
 
 
 def _batches(config: TrainConfig) -> Batches:
@@ -217,44 +221,6 @@ def _write(policies: dict[str, _Policy], folder: Path) -> None:
     for name, policy in policies.items():
         (folder / name).mkdir()
         policy.backend.save(folder / name)
-
-
-def _claimed(config: TrainConfig, out: Path, resume: bool) -> bool:
-    """Whether `out` already holds this run; writes down what the run is where it is new."""
-    path = out / "config.json"
-    if not path.exists():
-        _replace(path, config.model_dump_json(indent=1))
-        return False
-    if not resume:
-        raise RunChanged(f"{out} holds a run already. Fix: continue it with --resume, or choose another folder")
-    before = TrainConfig.model_validate_json(path.read_text(encoding="utf-8"))
-    changed = [
-        name for name in TrainConfig.model_fields if name not in FREE and getattr(before, name) != getattr(config, name)
-    ]
-    if changed:
-        was, now = getattr(before, changed[0]), getattr(config, changed[0])
-        raise RunChanged(
-            f"{out} holds a run with another {changed[0]}: {was!r}, not {now!r}. Fix: resume with what it was started "
-            "with, or choose another folder"
-        )
-    return True
-
-
-def _forget_after(out: Path, steps: int) -> None:
-    """Remove metrics and traces of steps that come after the checkpoint: they will be made again."""
-    metrics = out / "metrics.jsonl"
-    if metrics.exists():
-        _replace(metrics, "".join(metrics.read_text(encoding="utf-8").splitlines(keepends=True)[:steps]))
-    for folder in (out / "traces").glob("step-*"):
-        if int(folder.name.removeprefix("step-")) >= steps:
-            shutil.rmtree(folder)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.rename(path)
 
 
 def _shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:

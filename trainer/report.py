@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from trainer.advantages import ROLES, silent_groups
 from trainer.backend import UpdateReport
+from trainer.credit import RuleName
 from trainer.metrics import Diversity, Spread, diversity, spread, structure_shares
 from trainer.rollout import QuestionTree
 from workflow.completion import Usage
@@ -72,6 +73,7 @@ def step_report(
     step: int,
     active: Sequence[PolicyRole],
     trees: Sequence[QuestionTree],
+    rule: RuleName,
     updates: Mapping[str, UpdateReport],
     weights: Mapping[str, int],
     timings: Timings,
@@ -84,7 +86,11 @@ def step_report(
         "executor": [(t, run.reward.total) for run in executions for t in run.trajectories],
     }
     names = dict.fromkeys(term.name for run in executions for term in run.reward.terms)
-    silent = {role: silent_groups(trees, role) for role in ROLES}
+    silent: dict[PolicyRole, float] = {}
+    for role in ROLES:
+        flat, questions = silent_groups(trees, role, rule)
+        if questions:
+            silent[role] = flat / questions
     return StepReport(
         step=step,
         active=sorted(active),
@@ -106,7 +112,7 @@ def step_report(
         structures=structure_shares(graphs),
         diversity=diversity(graphs),
         failures=Counter(run.failure for run in executions if run.failure is not None),
-        silent={role: flat / questions for role, (flat, questions) in silent.items() if questions},
+        silent=silent,
         lengths={role: spread([t.chosen for t, _ in trajectories[role]]) for role in ROLES if trajectories[role]},
         usage={
             "designer": Usage.total(design.usage for design in designs),

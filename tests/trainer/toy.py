@@ -60,12 +60,15 @@ def taught(problem: Problem, right: float, dice: random.Random) -> str:
 def make_model(folder: Path, *, designer: bool, seed: int = 0, width: int = 64, layers: int = 2) -> None:
     """A random Qwen3 with a BPE tokenizer that was trained on the task's own texts, one token per digit."""
     import torch
+    from jinja2 import Template
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
     first = problems()[0][0]
     talks = [executor_talk(first, "1")]
     talks += [designer_talk(first, SINGLE), designer_talk(first, VOTE)] if designer else []
+    texts = [Template(CHATML).render(messages=talk, enable_thinking=False) for talk in talks]
+    texts.append(Template(CHATML).render(messages=[], add_generation_prompt=True, enable_thinking=False))
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -77,10 +80,10 @@ def make_model(folder: Path, *, designer: bool, seed: int = 0, width: int = 64, 
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     bpe.train_from_iterator(
-        [message["content"] for talk in talks for message in talk],
+        texts,
         trainers.BpeTrainer(
             vocab_size=1200,
-            max_token_length=16,
+            max_token_length=32,
             initial_alphabet=alphabet,
             special_tokens=special,
             show_progress=False,
@@ -103,6 +106,7 @@ def make_model(folder: Path, *, designer: bool, seed: int = 0, width: int = 64, 
         head_dim=32,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
+        initializer_range=0.08,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         dtype="float32",
