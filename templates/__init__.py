@@ -17,6 +17,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from workflow.graph import Structure
+
 _BLOCK = re.compile(r"^# /// template\n((?:#(?: .*)?\n)+?)# ///\n+", re.MULTILINE)
 
 SLOTS = ("GUIDANCE", "CHECKS")
@@ -35,7 +37,7 @@ class Template(BaseModel):
     pattern: str = Field(min_length=1)
     """How its agents work together, in a few words."""
     domain: Literal["math", "code", "any"]
-    structure: Literal["single", "reflection", "ensemble", "debate", "router", "other"]
+    structure: Structure
     """As `workflow.graph.structure` names it."""
     agent_calls: tuple[int, int]
     """Fewest and most agent calls of one run."""

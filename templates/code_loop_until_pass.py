@@ -6,7 +6,7 @@ Use when the task gives examples that can be run: the loop's decision is then a 
 # /// template
 # pattern = "loop until tests pass"
 # domain = "code"
-# structure = "other"
+# structure = "loop"
 # agent_calls = [2, 5]
 # ///
 

@@ -6,7 +6,7 @@ Use when reasoning and computation should check each other: a derivation that en
 # /// template
 # pattern = "solver, code executor, verifier pipeline"
 # domain = "math"
-# structure = "other"
+# structure = "pipeline"
 # agent_calls = [3, 6]
 # ///
 

@@ -6,7 +6,7 @@ Use when the first plan may be the wrong idea altogether, so that redoing the ca
 # /// template
 # pattern = "agent graph with replanning"
 # domain = "math"
-# structure = "other"
+# structure = "graph"
 # agent_calls = [3, 9]
 # ///
 

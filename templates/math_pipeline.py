@@ -6,7 +6,7 @@ Use when the statement is long or has many conditions, so that reading it right 
 # /// template
 # pattern = "reader-planner-solver-verifier pipeline"
 # domain = "math"
-# structure = "other"
+# structure = "pipeline"
 # agent_calls = [4, 4]
 # ///
 

@@ -6,7 +6,7 @@ Use when a program for the problem is easy to write but easy to get subtly wrong
 # /// template
 # pattern = "reasoner and tool-user"
 # domain = "math"
-# structure = "other"
+# structure = "loop"
 # agent_calls = [2, 15]
 # ///
 

@@ -6,7 +6,7 @@ Use when most such problems are easy and a few are not: extra agents are called 
 # /// template
 # pattern = "conditional second opinion"
 # domain = "math"
-# structure = "other"
+# structure = "conditional"
 # agent_calls = [1, 3]
 # ///
 

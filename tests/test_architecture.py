@@ -27,7 +27,7 @@ BELOW: dict[str, set[str]] = {
     "engine": {"workflow"},
     "sandbox": {"workflow", "engine"},
     "tasks": {"workflow", "sandbox"},
-    "templates": {"workflow"},  # only its scripts use it
+    "templates": {"workflow"},
     "designer": {"workflow", "engine", "sandbox", "tasks", "templates"},
     "trainer": {"workflow", "engine", "sandbox", "tasks", "templates", "designer"},
     "metaagent": set(ROOMS),

@@ -5,6 +5,7 @@ Describes what was built; it runs nothing and draws nothing.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Literal
 
@@ -42,6 +43,8 @@ class GraphNode(BaseModel):
     condition: str = ""
     """When its parent runs it, empty for always: the route's key, or the name of the condition."""
     detail: str = ""
+    prompt: str = ""
+    """Of an agent, a digest of its system prompt: equal where two prompts are equal byte for byte."""
     tools: list[str] = []
     children: list[GraphNode] = []
     edges: list[GraphEdge] = []
@@ -99,8 +102,9 @@ def reachable(roots: Iterable[WorkflowNode]) -> set[int]:
 def describe(node: WorkflowNode, role: Role = "step", _above: tuple[int, ...] = ()) -> GraphNode:
     """The graph below `node`. A node that is used in two places appears in both; one inside itself is cut short."""
     graph = GraphNode(kind=type(node).__name__, base=_base(node), name=node.name, role=role, detail=_detail(node))
-    if isinstance(node, AgentNode) and node.tool_registry:
-        graph.tools = node.tool_registry.list_tools()
+    if isinstance(node, AgentNode):
+        graph.prompt = prompt_digest(node.system_prompt)
+        graph.tools = node.tool_registry.list_tools() if node.tool_registry else []
     if id(node) in _above:
         graph.detail = "(itself again)"
         return graph
@@ -162,20 +166,40 @@ def main_workflow(values: dict[str, object]) -> WorkflowNode | None:
     return (flows or nodes or [None])[-1]
 
 
-Structure = Literal["single", "reflection", "ensemble", "debate", "router", "other"]
+def prompt_digest(prompt: str) -> str:
+    """A short name for a system prompt."""
+    return hashlib.blake2b(prompt.encode(errors="backslashreplace"), digest_size=8).hexdigest()
 
-_TELLING_KINDS: dict[str, Structure] = {
+
+Structure = Literal[
+    "single", "reflection", "ensemble", "debate", "router", "graph", "loop", "conditional", "pipeline", "other"
+]
+
+_TELLING: dict[str, Structure] = {
     "ReflectionNode": "reflection",
     "EnsembleNode": "ensemble",
     "DebateNode": "debate",
     "RouterNode": "router",
+    "AgentGraph": "graph",
+    "LoopWorkflow": "loop",
+    "ConditionalWorkflow": "conditional",
 }
 
 
 def structure(graph: GraphNode) -> Structure:
-    """Name of a workflow's structure, as counted in MetaAgent-X Table 6 (which names the first three)."""
-    kinds = [node.kind for node in graph.walk()]
-    for kind, name in _TELLING_KINDS.items():
-        if kind in kinds:
+    """Name of a workflow's structure, as counted in MetaAgent-X Table 6 (which names single, reflection, ensemble).
+
+    The first of reflection, ensemble, debate, router, graph, loop, conditional that occurs anywhere in it. Without any
+    of these, one agent is `single`, and several in a chain are a `pipeline`; what a program's own node does with
+    several agents is `other`, and so is a workflow without agents.
+    """
+    nodes = graph.walk()
+    bases = {node.base for node in nodes}
+    for base, name in _TELLING.items():
+        if base in bases:
             return name
-    return "single" if kinds.count("AgentNode") == 1 else "other"
+    agents = [node for node in nodes if node.base == "AgentNode"]
+    if len(agents) == 1:
+        return "single"
+    own = any(node.base == "WorkflowNode" and node.children for node in nodes)
+    return "pipeline" if agents and not own else "other"

@@ -7,6 +7,7 @@ import pytest
 from jails import Scripted, workflow_of
 
 from workflow.completion import CompletionRequest
+from workflow.graph import structure
 from workflow.limits import Limits
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -83,6 +84,20 @@ def test_the_published_programs_run_unmodified(jail, name):
     assert "116" in run.answer
     assert run.answer_from is not None
     assert len(engine.asked) == {"case1_single_agent": 1, "case2_ensemble_judge": 4, "case3_solver_tester": 2}[name]
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published programs are not on this machine")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("case1_single_agent", "single"),
+        ("case2_ensemble_judge", "ensemble"),
+        ("case3_solver_tester", "reflection"),
+    ],
+)
+def test_the_published_programs_are_counted_as_the_paper_does(jail, name, expected):
+    graph = jail.run(jail.sandbox.describe((PUBLISHED / f"{name}.py").read_text())).graph
+    assert structure(graph) == expected
 
 
 # What is around a program

@@ -20,6 +20,25 @@ from workflow import (
 from workflow.graph import GraphNode, describe, main_workflow, reachable, structure
 
 
+class Poll(WorkflowNode):
+    """A program's own node, which does as it likes with its agents."""
+
+    def __init__(self, *agents: AgentNode) -> None:
+        super().__init__("poll")
+        self.agents = agents
+
+    def process(self, context: Context) -> Message:
+        raise NotImplementedError
+
+
+class Chatty(AgentNode):
+    """Runs as its base does."""
+
+
+class Judges(EnsembleNode):
+    """Runs as its base does."""
+
+
 def agent(name: str) -> AgentNode:
     return AgentNode(name, "p")
 
@@ -135,12 +154,30 @@ def test_the_workflow_that_a_program_means() -> None:
     ("node", "name"),
     [
         (Workflow().add_node(agent("A")), "single"),
-        (Workflow().add_nodes([agent("A"), agent("B")]), "other"),
+        (Workflow().add_nodes([agent("A"), agent("B")]), "pipeline"),
         (EnsembleNode("e", [agent("A")]), "ensemble"),
         (ReflectionNode("r", EnsembleNode("e", [agent("A")])), "reflection"),
         (DebateNode("d", [agent("A"), agent("B")]), "debate"),
         (RouterNode("r", {"a": agent("A")}, lambda c: "a"), "router"),
+        (AgentGraph("g").add_node(agent("A")), "graph"),
+        (Workflow().add_nodes([agent("A"), LoopWorkflow("l").add_node(agent("B"))]), "loop"),
+        (ConditionalWorkflow("c").add_node(agent("A")), "conditional"),
+        (AgentGraph("g").add_node(RouterNode("r", {"a": agent("A")}, lambda c: "a")), "router"),
+        (Poll(agent("A")), "single"),
+        (Poll(agent("A"), agent("B")), "other"),
+        (Workflow().add_nodes([agent("A"), Poll(), agent("B")]), "pipeline"),
+        (Workflow(), "other"),
+        (Chatty("A", "p"), "single"),
+        (Judges("e", [agent("A"), agent("B")]), "ensemble"),
     ],
 )
 def test_structure(node: WorkflowNode, name: str) -> None:
     assert structure(describe(node)) == name
+
+
+def test_prompts_are_told_apart_byte_for_byte() -> None:
+    prompts = ["p", "p", "p ", "", "\ud800"]
+    nodes = describe(Workflow().add_nodes([AgentNode(f"A{n}", prompt) for n, prompt in enumerate(prompts)])).children
+    assert nodes[0].prompt == nodes[1].prompt
+    assert len({node.prompt for node in nodes}) == 4
+    assert describe(Workflow()).prompt == ""
