@@ -3,7 +3,7 @@
 from tasks.answers import code_answer, final_answer, math_answer
 from tasks.code import grade_code
 from tasks.code_grades import CodeGrade, TestResult
-from tasks.datasets import READERS
+from tasks.datasets import READERS, read_task
 from tasks.grading import Grade, grade
 from tasks.math import WORKER as MATH_WORKER
 from tasks.math import MathGrade, MathPair, gold_is_readable, grade_math, grade_math_batch
@@ -34,4 +34,5 @@ __all__ = [
     "grade_math",
     "grade_math_batch",
     "math_answer",
+    "read_task",
 ]

@@ -1,4 +1,4 @@
-"""Read public benchmark files into problems: AIME24, MATH-500, GSM8K, HumanEval, MBPP; and list all readers.
+"""Read public benchmark files into problems: AIME24, MATH-500, GSM8K, HumanEval, MBPP, one's own; and list all readers.
 
 A reader takes a local path; nothing is downloaded. A row that is not as the format says raises `DatasetError`, which
 names the file, the line (or item) and the field. Readers of training sets are in `tasks.training_sets`.
@@ -15,8 +15,9 @@ from pydantic import BaseModel, Field, field_validator
 
 from tasks.code_harness import names_bound
 from tasks.problems import AssertTests, Problem
-from tasks.rows import rows
+from tasks.rows import DatasetError, placed_rows, rows
 from tasks.training_sets import read_apps, read_code_contests, read_polaris
+from workflow.checks import nearest
 
 
 class _AimeRow(BaseModel):
@@ -127,6 +128,18 @@ def read_mbpp(path: Path) -> list[Problem]:
         return [_mbpp_problem(row) for row in rows(path, _MbppRow)]
 
 
+def read_own(path: Path) -> list[Problem]:
+    """JSON lines with the fields of `tasks.Problem`: `id`, `question`, `domain`, `gold` (math) or `tests` (code)."""
+    problems: list[Problem] = []
+    places: dict[str, str] = {}
+    for place, problem in placed_rows(path, Problem):
+        first = places.setdefault(problem.id, place)
+        if first != place:
+            raise DatasetError(f"{path}, {place}, field id: {problem.id!r} is the id at {first}, too. Fix: change one")
+        problems.append(problem)
+    return problems
+
+
 READERS: dict[str, Callable[[Path], list[Problem]]] = {
     "aime": read_aime,
     "math500": read_math500,
@@ -136,7 +149,30 @@ READERS: dict[str, Callable[[Path], list[Problem]]] = {
     "polaris": read_polaris,
     "apps": read_apps,
     "code_contests": read_code_contests,
+    "problems": read_own,
 }
+
+
+def read_task(task: str) -> list[Problem]:
+    """The problems of `FORMAT:PATH`, such as `gsm8k:test.jsonl`; a format is a name in `READERS`.
+
+    Raises `DatasetError` for an unknown format, a file that cannot be read or is not as the format says, and for one
+    without problems.
+    """
+    kind, _, path = task.partition(":")
+    if kind not in READERS or not path:
+        guess = kind if kind in READERS else nearest(kind.lower(), READERS)
+        forms = f"{guess}:FILE" if guess else f"FORMAT:FILE with FORMAT one of {', '.join(READERS)}"
+        raise DatasetError(f"unknown task {task!r}. Fix: write {forms}")
+    try:
+        problems = READERS[kind](Path(path).expanduser())
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    if not problems:
+        raise DatasetError(f"{path} holds no problems")
+    return problems
 
 
 def _mbpp_problem(row: _MbppRow) -> Problem:

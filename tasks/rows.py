@@ -18,9 +18,14 @@ class DatasetError(ValueError):
 
 def rows(path: Path, model: type[Row]) -> Iterator[Row]:
     """Every row of a file as `model`. Raises `DatasetError` that names the file, the line or item, and the field."""
+    return (row for _, row in placed_rows(path, model))
+
+
+def placed_rows(path: Path, model: type[Row]) -> Iterator[tuple[str, Row]]:
+    """Every row as in `rows`, with the line or item where it stands."""
     for place, row in _records(Path(path)):
         try:
-            yield model.model_validate(row)
+            yield place, model.model_validate(row)
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"]) or "(whole row)"

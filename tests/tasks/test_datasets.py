@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tasks import READERS, AssertTests, DatasetError, Problem
+from tasks import READERS, AssertTests, CallTest, CallTests, DatasetError, Problem, read_task
 from tasks.datasets import read_aime, read_gsm8k, read_humaneval, read_math500, read_mbpp
 
 DATA = Path(os.environ.get("METAAGENT_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -20,6 +20,7 @@ HUMANEVAL: dict[str, Any] = {
     "canonical_solution": "    return 3 * x\n",
     "test": "def check(candidate):\n    assert candidate(2) == 6\n    assert candidate(5) == triple(5)\n",
 }
+OWN: dict[str, Any] = {"id": "a", "question": "1 + 1?", "domain": "math", "gold": "2"}
 MBPP: dict[str, Any] = {
     "task_id": 901,
     "text": "Write a function that sums digits.",
@@ -65,6 +66,38 @@ def test_mbpp_reader_finds_the_names_and_imports_that_tests_use(tmp_path: Path) 
     assert "345" not in problem.question
 
 
+def test_anyone_can_bring_problems(tmp_path: Path) -> None:
+    tests = CallTests(fn_name="f", tests=[CallTest(args=[1], expected=2)])
+    brought = [Problem(**OWN), Problem(id="b", question="Add one.", domain="code", tests=tests)]
+    path = lines(tmp_path, *(problem.model_dump_json() for problem in brought))
+    assert READERS["problems"](path) == brought
+    assert read_task(f"problems:{path}") == brought
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [
+        ("gsm9k:rows.jsonl", "unknown task 'gsm9k:rows.jsonl'. Fix: write gsm8k:FILE"),
+        ("AIME:rows.jsonl", "write aime:FILE"),
+        ("rows.jsonl", "write FORMAT:FILE with FORMAT one of aime, math500, gsm8k, humaneval, mbpp, "),
+        ("mbpp", "write mbpp:FILE"),
+        ("mbpp:", "write mbpp:FILE"),
+        ("problems:none.jsonl", "cannot read none.jsonl: No such file"),
+        ("problems:empty.jsonl", "empty.jsonl holds no problems"),
+        ("problems:latin.jsonl", "latin.jsonl is not UTF-8 text (byte 1)"),
+    ],
+)
+def test_a_task_that_cannot_be_read_says_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "latin.jsonl").write_bytes(b'"\xe9"')
+    with pytest.raises(DatasetError) as caught:
+        read_task(task)
+    assert told in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("reader", "rows", "told"),
     [
@@ -76,6 +109,13 @@ def test_mbpp_reader_finds_the_names_and_imports_that_tests_use(tmp_path: Path) 
         ("humaneval", [{**HUMANEVAL, "entry_point": None}], "line 1, field entry_point"),
         ("mbpp", [{**MBPP, "test_list": []}], "line 1, field test_list"),
         ("mbpp", [{**MBPP, "code": "def f(:"}], "line 1, field code: Value error, not Python"),
+        ("problems", [OWN, {**OWN, "id": "b", "answer": "2"}], "line 2, field answer: Extra inputs"),
+        (
+            "problems",
+            [{**OWN, "gold": None}],
+            "line 1, field (whole row): Value error, problem a: a math problem",
+        ),
+        ("problems", [OWN, "", {**OWN, "id": "b"}, OWN], "line 4, field id: 'a' is the id at line 1, too"),
     ],
 )
 def test_errors_name_file_line_and_field(tmp_path: Path, reader: str, rows: list[object], told: str) -> None:
