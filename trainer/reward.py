@@ -42,7 +42,7 @@ async def paper_reward(problem: Problem, run: Run, sandbox: Sandbox, format_weig
         reason = f"the run failed: {run.failure.kind}"
         correct = solution = handed_on = (0.0, reason)
     else:
-        correct = await _correct(problem, run, sandbox)
+        correct = await correctness(problem, run, sandbox)
         solution = _solution_format(problem, run)
         handed_on = delivery_format(run.trace.agent_turns)
     terms = [
@@ -54,7 +54,8 @@ async def paper_reward(problem: Problem, run: Run, sandbox: Sandbox, format_weig
     return Rewarded(t=run.duration_s, total=round(total, 12), terms=terms)
 
 
-async def _correct(problem: Problem, run: Run, sandbox: Sandbox) -> tuple[float, str]:
+async def correctness(problem: Problem, run: Run, sandbox: Sandbox) -> tuple[float, str]:
+    """R_correct of a run that did not fail, and why. Raises `SandboxUnavailable` where it cannot be graded."""
     if run.answer is None:
         return 0.0, "there is no answer"
     if run.answer_from is None:

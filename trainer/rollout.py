@@ -191,7 +191,7 @@ class _Question:
             temperature=self.config.executor_temperature, max_tokens=self.config.max_tokens, logprobs=True
         )
         name = f"design-{design:02}-execution-{index:02}.jsonl"
-        trace = _TraceFile(None if self.folder is None else self.folder / name)
+        trace = TraceFile(None if self.folder is None else self.folder / name)
         async with self.turns:
             run = await self.rollout.sandbox.run_program(
                 program,
@@ -202,7 +202,7 @@ class _Question:
                 seed=derived_seed(self.seed, self.problem.id, design, index),
                 sink=trace,
             )
-            _raise_infrastructure(run)
+            raise_infrastructure(run)
             reward = await self.rollout.reward(self.problem, run, self.rollout.sandbox)
         trace(reward)
         execution = Execution(
@@ -219,15 +219,20 @@ class _Question:
         return execution
 
     async def _retried(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        for number in range(self.config.retries):
-            try:
-                return await attempt()
-            except (EngineFailed, SandboxUnavailable):
-                await asyncio.sleep(RETRY_PAUSE_S * 2**number)
-        return await attempt()
+        return await retried(attempt, self.config.retries)
 
 
-class _TraceFile:
+async def retried(attempt: Callable[[], Awaitable[Result]], retries: int) -> Result:
+    """What `attempt` returns; it is made again, `retries` times at most, where infrastructure failed it."""
+    for number in range(retries):
+        try:
+            return await attempt()
+        except (EngineFailed, SandboxUnavailable):
+            await asyncio.sleep(RETRY_PAUSE_S * 2**number)
+    return await attempt()
+
+
+class TraceFile:
     """A sink that appends each event to a file at once; holds no file open, as thousands of runs may be under way."""
 
     def __init__(self, path: Path | None) -> None:
@@ -254,7 +259,8 @@ def derived_seed(seed: int, *parts: str | int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest()) & 0x7FFFFFFF
 
 
-def _raise_infrastructure(run: Run) -> None:
+def raise_infrastructure(run: Run) -> None:
+    """Raise the failure of a run that is none of its program's."""
     failure = run.failure
     if failure is None or not failure.is_infrastructure:
         return

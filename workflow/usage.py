@@ -33,6 +33,18 @@ class Tally(BaseModel):
     hit_tokens: int = 0
     """Tokens of the hits, which nobody computed again."""
 
+    @classmethod
+    def total(cls, tallies: Iterable[Tally]) -> Tally:
+        parts = list(tallies)
+        return cls(
+            calls=sum(part.calls for part in parts),
+            failed=sum(part.failed for part in parts),
+            usage=Usage.total(part.usage for part in parts),
+            cache_hits=sum(part.cache_hits for part in parts),
+            cache_misses=sum(part.cache_misses for part in parts),
+            hit_tokens=sum(part.hit_tokens for part in parts),
+        )
+
 
 class UsageReport(BaseModel):
     """`by_role` adds up to `total`, `by_agent` to the executor's share; who was not asked is left out."""

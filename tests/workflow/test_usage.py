@@ -89,6 +89,7 @@ def test_every_division_adds_up_to_the_turns(traces: list[Trace], designed: list
     hit = [reply.usage for reply in replies if reply.cached]
     assert total.hit_tokens == sum(usage.prompt_tokens + usage.completion_tokens for usage in hit)
     assert same(added(report.by_role.values()), total)
+    assert same(Tally.total(report.by_role.values()), total)
     assert same(added(report.by_agent.values()), report.by_role.get("executor", Tally()))
     assert set(report.by_agent) == {turn.agent for turn in turns}
     for agent, tally in report.by_agent.items():

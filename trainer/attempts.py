@@ -1,0 +1,157 @@
+"""The record of an evaluation: one graded attempt per line of `results.jsonl`, and a Trace per run.
+
+It survives a kill: lines are written whole and at once, a torn last one is dropped when the folder is opened again.
+Making attempts is `trainer.evaluate`'s business, summing them up `trainer.evaluation_report`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TextIO
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tasks.answers import Domain
+from workflow.failures import FailureKind
+from workflow.graph import GraphNode, Structure
+from workflow.usage import PolicyRole, Tally
+
+SETTINGS, RESULTS, TRACES = "evaluation.json", "results.jsonl", "traces"
+
+
+class Attempt(BaseModel):
+    """One graded attempt at a problem."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problem: str
+    """The problem's id."""
+    attempt: int
+    """Which of the problem's attempts, from 0."""
+    problem_digest: str
+    task: str = ""
+    domain: Domain
+    seed: int
+    correct: bool
+    answered: bool
+    """Whether the run ended with an answer in the form that the domain asks for."""
+    verdict: str
+    """Why it is correct or not, in a few words."""
+    failure: FailureKind | None = None
+    message: str = ""
+    """Of the failure."""
+    designer: Literal["policy", "bank", "program"]
+    template: str | None = None
+    """Which one the bank chose."""
+    program: str | None = None
+    structure: Structure | None = None
+    """None where no program passed the check."""
+    graph: GraphNode | None = None
+    usage: dict[PolicyRole, Tally] = {}
+    reply_tokens: dict[PolicyRole, list[int]] = {}
+    """Completion tokens of each reply."""
+    duration_s: float
+    """Design, run and grade."""
+    trace: str | None = None
+    """File of the run's Trace, relative to the folder."""
+
+
+def line_of(attempt: Attempt) -> str:
+    """One line of JSON. Halves of surrogate pairs, which are no text, become `?`."""
+    line = json.dumps(attempt.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
+    return line.encode(errors="replace").decode() + "\n"
+
+
+class AttemptLog:
+    """The attempts in `folder`, which is made if need be; without a folder it keeps nothing.
+
+    `made_by` says how attempts are made. Raises ValueError for a folder whose attempts were made in another way, or
+    that holds something else, and OSError for one that cannot be written.
+    """
+
+    def __init__(self, folder: Path | None, made_by: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.kept: list[Attempt] = []
+        """What the folder held when it was opened."""
+        self._file: TextIO | None = None
+        if folder is None:
+            return
+        (folder / TRACES).mkdir(parents=True, exist_ok=True)
+        _agree(folder / SETTINGS, made_by)
+        results = folder / RESULTS
+        if results.exists():
+            self.kept = _read(results)
+        self._file = results.open("a", encoding="utf-8", newline="\n")
+
+    def add(self, attempt: Attempt) -> None:
+        if self._file is not None:
+            self._file.write(line_of(attempt))
+            self._file.flush()
+
+    def trace(self, problem: str, attempt: int) -> str | None:
+        """Where the Trace of an attempt's run goes, relative to the folder."""
+        if self.folder is None:
+            return None
+        readable = re.sub(r"[^\w.-]+", "_", problem, flags=re.ASCII)[:80]
+        return f"{TRACES}/{readable}-{zlib.crc32(problem.encode(errors='replace')):08x}-{attempt}.jsonl"
+
+    def __enter__(self) -> AttemptLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _agree(path: Path, made_by: Mapping[str, Any]) -> None:
+    """Write down how attempts are made; ValueError where something else is written there."""
+    if not path.exists():
+        written = path.with_suffix(".tmp")
+        written.write_text(json.dumps(made_by, indent=1) + "\n", encoding="utf-8")
+        os.replace(written, path)
+        return
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no record of an evaluation: {error}. Fix: use another folder") from None
+    now = json.loads(json.dumps(made_by))
+    for name in {**now, **before} if isinstance(before, dict) else ["evaluation"]:
+        then = before.get(name) if isinstance(before, dict) else before
+        if then != now.get(name):
+            raise ValueError(
+                f"{path.parent} holds attempts with {name}={_short(then)}, not {_short(now.get(name))}. "
+                "Fix: use another folder, or the same settings"
+            )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _read(path: Path) -> list[Attempt]:
+    """All attempts of a file, from which a torn last line is cut off."""
+    text = path.read_bytes()
+    whole = text.rfind(b"\n") + 1
+    if whole < len(text):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+    attempts = []
+    for number, line in enumerate(text[:whole].splitlines(), 1):
+        try:
+            attempts.append(Attempt.model_validate_json(line))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "the line"
+            raise ValueError(
+                f"{path}, line {number}: {first['msg']} ({place}). Fix: delete the line; its attempt is then made again"
+            ) from None
+    return attempts
