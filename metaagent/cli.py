@@ -9,12 +9,11 @@ import asyncio
 import importlib.metadata
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
 import typer
-from pydantic import ValidationError
 
-from metaagent import training
+from metaagent import eval_command, training
 from metaagent.console import (
     EXIT_CODES,
     ExitCode,
@@ -28,12 +27,21 @@ from metaagent.console import (
     usage_error,
 )
 from metaagent.inputs import read_problem, read_text, write_text
+from metaagent.options import (
+    AsJson,
+    CacheFolder,
+    EngineSpec,
+    ProblemFile,
+    ProblemText,
+    ProgramFile,
+    SandboxName,
+    Seed,
+    validated,
+)
 from workflow.completion import Sampling
 from workflow.limits import Limits
 
 LIMITS, SAMPLING = Limits(), Sampling()
-
-Checked = TypeVar("Checked", Limits, Sampling)
 
 app = typer.Typer(
     name="metaagent",
@@ -43,47 +51,6 @@ app = typer.Typer(
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-ProgramFile = Annotated[
-    Path, typer.Argument(metavar="PROGRAM.py", help="The program.", exists=True, dir_okay=False, readable=True)
-]
-ProblemText = Annotated[
-    str | None, typer.Argument(metavar="PROBLEM", help="The problem's text; - reads it from stdin.", show_default=False)
-]
-ProblemFile = Annotated[
-    Path | None,
-    typer.Option("--file", "-f", help="Read the problem from a file.", exists=True, dir_okay=False, readable=True),
-]
-EngineSpec = Annotated[
-    str | None,
-    typer.Option(
-        "--engine",
-        "-e",
-        metavar="SPEC",
-        envvar="METAAGENT_ENGINE",
-        help="Where replies come from: openai:MODEL@URL, transformers:PATH or replay:FILE.",
-    ),
-]
-SandboxName = Annotated[
-    str | None,
-    typer.Option(
-        "--sandbox",
-        metavar="NAME",
-        envvar="METAAGENT_SANDBOX",
-        help="Where programs run: process (the default), docker, docker/strict or docker/gvisor.",
-    ),
-]
-CacheFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache",
-        metavar="FOLDER",
-        help="Keep the replies of an openai: endpoint here; what was asked before costs nothing.",
-        file_okay=False,
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Seed = Annotated[int, typer.Option(help="Seed of all randomness.", min=0)]
 
 
 def _version(wanted: bool) -> None:
@@ -191,7 +158,7 @@ def run(
     text = read_problem(problem, file)
     if not engine:
         usage_error("running needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
-    limits = _validated(
+    limits = validated(
         Limits,
         wall_s=wall_s,
         cpu_s=cpu_s,
@@ -201,7 +168,7 @@ def run(
         tokens=tokens,
         tool_calls=tool_calls,
     )
-    sampling = _validated(Sampling, temperature=temperature, max_tokens=max_tokens)
+    sampling = validated(Sampling, temperature=temperature, max_tokens=max_tokens)
     settings = running.RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox, cache=cache)
     source = read_text(program)
     report, record = asyncio.run(running.run_file(source, text, str(program), engine, settings, trace))
@@ -372,16 +339,7 @@ def demo(
 
 
 app.command(epilog=EXIT_CODES)(command(training.train))
-
-
-def _validated(model: type[Checked], **values: Any) -> Checked:
-    """The model with these values; one that does not fit is a usage error that names its option."""
-    try:
-        return model(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = "--" + str(first["loc"][0]).replace("_", "-")
-        usage_error(f"{option} {first['input']}: {first['msg']}")
+app.command("eval", epilog=EXIT_CODES)(command(eval_command.evaluate))
 
 
 if __name__ == "__main__":
