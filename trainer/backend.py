@@ -94,7 +94,7 @@ class UpdateReport(BaseModel):
 
 
 class UpdateFailed(RuntimeError):
-    """A loss or gradient is not finite. The optimizer step that it was meant for was not taken."""
+    """A loss or gradient is not finite, or memory ran out. The optimizer step that it was meant for was not taken."""
 
 
 class Backend(Protocol):

@@ -22,6 +22,10 @@ from trainer.backend import PolicyObjective
 CHUNK_LOGITS = 1 << 26
 """Logits in memory at once, tokens times vocabulary: 256 MiB in float32, and a few times that while they are used."""
 
+LOG_RATIO = 20.0
+"""Logarithms of ratios are cut at plus and minus this, where they pass no gradient: products over long outputs would
+overflow, and infinity times the 0 of a clipped branch is no number."""
+
 
 def chosen_logprobs(
     hidden: torch.Tensor,
@@ -95,11 +99,11 @@ def ratios(
     latter two are the same at all tokens of a sample. [batch, tokens]."""
     log_ratios = (logprobs - old).masked_fill(~mask, 0)
     if kind == "token":
-        return log_ratios.exp()
+        return log_ratios.clamp(-LOG_RATIO, LOG_RATIO).exp()
     total = log_ratios.sum(-1, keepdim=True)
     if kind == "sequence-mean":
         total = total / mask.sum(-1, keepdim=True).clamp(min=1)
-    return total.exp().expand_as(log_ratios)
+    return total.clamp(-LOG_RATIO, LOG_RATIO).exp().expand_as(log_ratios)
 
 
 def clipped_surrogate(
@@ -124,7 +128,7 @@ def importance(
 def divergence(logprobs: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """KL(pi || pi_reference) estimated at each token as r - log r - 1 with r = pi_reference / pi (k3 of Schulman, 2020;
     Eq. 4 of GRPO, Shao et al., 2024): never negative, 0 where both agree."""
-    log_ratio = (reference - logprobs).masked_fill(~mask, 0)
+    log_ratio = (reference - logprobs).masked_fill(~mask, 0).clamp(-LOG_RATIO, LOG_RATIO)
     return log_ratio.expm1() - log_ratio
 
 

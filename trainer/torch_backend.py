@@ -69,7 +69,7 @@ class TorchBackend:
     ) -> None:
         if max_tokens_per_micro_batch < 1 or not max_gradient_norm > 0:
             raise ValueError(
-                "max_tokens_per_micro_batch must be at least 1 and max_gradient_norm above 0, got "
+                "max_tokens_per_micro_batch must be at least 1, and max_gradient_norm must be above 0, got "
                 f"{max_tokens_per_micro_batch} and {max_gradient_norm}"
             )
         self.steps = 0
@@ -239,6 +239,11 @@ class TorchBackend:
             norm = self._optimizer.step(self._max_norm)
             self.steps += 1
             return math.fsum(each), norm
+        except torch.OutOfMemoryError as error:
+            raise UpdateFailed(
+                f"memory ran out with at most {self._budget} tokens at once; no step was taken. Fix: a lower "
+                "max_tokens_per_micro_batch, gradient_checkpointing, or lora"
+            ) from error
         finally:
             self._causal.eval()
             self._optimizer.clear()

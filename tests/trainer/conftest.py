@@ -1,4 +1,5 @@
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -23,3 +24,16 @@ def in_jail() -> Iterator[Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]]:
         sandbox = runner.run(start())
         yield lambda work: runner.run(run(work, sandbox))
         runner.run(sandbox.close())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Torch, where a test has imported it, gets one thread: more only cost time on models this small."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -61,6 +61,15 @@ def test_eq3_ratio_of_log_ratios_0p2_and_minus_0p1(kind: Any, expected: list[flo
     close(ratios(logprobs, old, tensor([False, True, True]), kind), expected)
 
 
+@pytest.mark.parametrize("kind", ["token", "sequence", "sequence-mean"])
+def test_eq3_ratios_that_would_overflow_still_give_a_gradient(kind: Any) -> None:
+    logprobs = tensor([0.0, -1.0]).requires_grad_()
+    mask = tensor([False, True])
+    old = tensor([0.0, -200.0])
+    terms(logprobs, mask, [1.0], PolicyObjective(ratio=kind), old=old).loss.sum().backward()
+    assert logprobs.grad.tolist() == [[0.0, 0.0]]  # clipped
+
+
 # Eq. 2: the clipped surrogate
 
 

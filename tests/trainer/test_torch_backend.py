@@ -1,0 +1,87 @@
+"""What is the torch backend's own: models that it cannot train, memory, adapters on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from benchmarks.tiny_models import make_model, make_tokenizer  # noqa: E402
+from trainer import torch_backend  # noqa: E402
+from trainer.backend import ImitationObjective, LoraSettings, PolicyObjective, UpdateFailed  # noqa: E402
+from trainer.samples import Sample  # noqa: E402
+from trainer.torch_backend import TorchBackend  # noqa: E402
+
+SAMPLE = Sample(
+    policy="p0",
+    token_ids=list(range(12)),
+    loss_mask=[0] * 4 + [1] * 8,
+    behaviour_logprobs=[0.0] * 4 + [-5.0] * 8,
+    advantage=1.0,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_model(tmp_path / "tiny", context=64)
+    return tmp_path / "tiny"
+
+
+def test_a_model_whose_logits_are_capped_is_refused(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    config = transformers.Gemma2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        final_logit_softcapping=0.5,
+        initializer_range=1.0,
+    )
+    torch.manual_seed(0)
+    transformers.Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"logits of Gemma2ForCausalLM are not its output layer.*Fix: "):
+        TorchBackend(tmp_path, learning_rate=1e-3, device="cpu")
+
+
+def test_running_out_of_memory_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = TorchBackend(folder, learning_rate=1e-3, device="cpu")
+    before = {name: tensor.clone() for name, tensor in backend.weights().items()}
+
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch_backend, "imitation_loss", full)
+    with pytest.raises(UpdateFailed, match=r"at most 16384 tokens.*Fix: "):
+        backend.update([SAMPLE], ImitationObjective())
+    assert backend.steps == 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in backend.weights().items())
+
+
+def test_adapters_are_saved_as_peft_loads_them(folder: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    backend = TorchBackend(folder, learning_rate=1e-2, device="cpu", lora=LoraSettings(rank=4))
+    backend.update([SAMPLE], PolicyObjective())
+    backend.save(tmp_path / "saved")
+    model = peft.PeftModel.from_pretrained(
+        transformers.AutoModelForCausalLM.from_pretrained(folder), tmp_path / "saved" / "adapter"
+    )
+    with torch.no_grad():
+        logits = model(torch.tensor([SAMPLE.token_ids])).logits[0, :-1]
+    found = logits.log_softmax(-1).gather(-1, torch.tensor(SAMPLE.token_ids[1:])[:, None])[:, 0]
+    assert backend.probe(SAMPLE.token_ids).logprobs == pytest.approx(found.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_tokens_per_micro_batch": 0}, {"max_gradient_norm": 0.0}, {"max_gradient_norm": float("nan")}]
+)
+def test_settings_that_make_no_sense_are_refused(folder: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be "):
+        TorchBackend(folder, learning_rate=1e-3, **wrong)
