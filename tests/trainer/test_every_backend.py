@@ -10,6 +10,7 @@ import asyncio
 import importlib.util
 import math
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -158,6 +159,13 @@ def test_micro_batches_change_no_number(make: Make, objective: Any, budget: int)
         for name in set(type(one).model_fields) - {*exact, "duration_s"}:
             assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-3, abs=1e-6), name
     assert_alike(whole, cut, samples, rtol=1e-3, atol=1e-4)
+
+
+def test_micro_batches_change_little_in_bfloat16(make: Make) -> None:
+    whole, cut = (make(dtype="bfloat16", max_tokens_per_micro_batch=budget) for budget in (1 << 14, 1))
+    one, other = (backend.update(mixed(), ImitationObjective()) for backend in (whole, cut))
+    assert other.loss == pytest.approx(one.loss, rel=0.01)
+    assert other.gradient_norm == pytest.approx(one.gradient_norm, rel=0.01)
 
 
 def test_gradient_checkpointing_changes_no_number(make: Make) -> None:
@@ -356,6 +364,13 @@ def test_lora_changes_only_what_has_adapters(make: Make) -> None:
     assert changed == {name for name in before if "q_proj" in name or "down_proj" in name}
 
 
+def test_dropout_is_on_where_it_learns_and_off_where_it_is_asked(make: Make) -> None:
+    without, dropping = (make(lora=LoraSettings(rank=4, dropout=dropout)) for dropout in (0.0, 0.5))
+    norms = [backend.update(mixed(), POLICY).gradient_norm for backend in (without, dropping)]
+    assert abs(norms[0] - norms[1]) > 0.01 * norms[0]
+    assert dropping.logprobs(mixed()) == dropping.logprobs(mixed())
+
+
 # Engines and files
 
 
@@ -400,7 +415,7 @@ def test_after_a_break_it_goes_on_bit_for_bit(make: Make, kind: str, tmp_path: P
     one.save(tmp_path / "saved")
     torch.rand(3)
     other = make(**settings, seed=5)
-    other.update(mixed(seed=3), objective)  # something else, that is forgotten
+    other.update(mixed(seed=3), POLICY)  # something else, that is forgotten
     other.load(tmp_path / "saved")
     assert (digest(other), other.steps) == (digest(one), 2)
     for seed in (2, 3):
@@ -530,12 +545,18 @@ def test_files_that_do_not_fit_change_nothing(make: Make, tmp_path: Path) -> Non
     make_model(tmp_path / "other-start", context=CONTEXT, seed=9)
     reference = make(tmp_path / "other-start", keeps_reference=True)
     reference.save(tmp_path / "referring")
+    shutil.copytree(tmp_path / "saved", tmp_path / "mingled")
+    deeper = make(tmp_path / "deeper")
+    deeper.update(mixed(), POLICY)
+    deeper.save(tmp_path / "saved-deeper")
+    shutil.copytree(tmp_path / "saved-deeper" / "optimizer", tmp_path / "mingled" / "optimizer", dirs_exist_ok=True)
     for backend, folder in [
         (make(tmp_path / "wider"), "saved"),
         (make(tmp_path / "deeper"), "saved"),
         (make(dtype="bfloat16"), "saved"),
         (make(lora=LoraSettings()), "saved"),
         (make(keeps_reference=True), "referring"),
+        (make(), "mingled"),
         (make(), "nowhere"),
     ]:
         before = digest(backend)

@@ -65,6 +65,17 @@ def test_running_out_of_memory_changes_nothing(folder: Path, monkeypatch: pytest
     assert all(torch.equal(tensor, before[name]) for name, tensor in backend.weights().items())
 
 
+@pytest.mark.parametrize(("saving", "times"), [(False, 1), (True, 2)])
+def test_gradient_checkpointing_computes_layers_again_rather_than_keeping_them(
+    folder: Path, saving: bool, times: int
+) -> None:
+    backend = TorchBackend(folder, learning_rate=1e-3, device="cpu", gradient_checkpointing=saving)
+    calls: list[int] = []
+    backend._causal.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    backend.update([SAMPLE], PolicyObjective())
+    assert len(calls) == times
+
+
 def test_adapters_are_saved_as_peft_loads_them(folder: Path, tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     backend = TorchBackend(folder, learning_rate=1e-2, device="cpu", lora=LoraSettings(rank=4))
