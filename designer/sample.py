@@ -20,7 +20,7 @@ from engine.session import call_seed
 from sandbox.protocol import Sandbox
 from templates import Template, load_templates
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling, Usage
-from workflow.failures import EngineFailed, Failure, Finding, ProgramRejected
+from workflow.failures import EngineFailed, Failure, Finding, MetaAgentError, ProgramRejected
 from workflow.graph import GraphNode
 
 
@@ -168,7 +168,13 @@ class _Sampler:
     async def _ask(self, messages: list[ChatMessage], key: str) -> DesignTurn:
         sampling = self.sampling.with_seed(call_seed(self.seed, key))
         request = CompletionRequest(messages=messages, sampling=sampling, agent="designer", key=key)
-        return DesignTurn(request=request, completion=await self.engine.complete(request))
+        try:
+            completion = await self.engine.complete(request)
+        except MetaAgentError:
+            raise
+        except Exception as failed:  # an engine's own defect is a failure of the engine, as it is in a run
+            raise EngineFailed(self.engine.name, f"{type(failed).__name__}: {failed}") from failed
+        return DesignTurn(request=request, completion=completion)
 
     async def _read(self, reply: str) -> tuple[str | None, CheckReport]:
         """The program in a reply, and what the check says to it."""

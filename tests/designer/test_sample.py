@@ -197,6 +197,12 @@ def test_an_engine_that_always_fails_is_raised() -> None:
         sample(engine, m=3)
 
 
+def test_a_defect_of_the_engine_is_a_failure_of_the_engine() -> None:
+    engine = ScriptedEngine(lambda request: ZeroDivisionError("in the engine"))
+    with pytest.raises(EngineFailed, match="scripted failed: ZeroDivisionError: in the engine"):
+        sample(engine, m=1)
+
+
 def test_a_missing_sandbox_stops_everything() -> None:
     engine = ScriptedEngine(by_key())
     with pytest.raises(SandboxUnavailable, match="no jail"):

@@ -1,0 +1,130 @@
+"""Training teaches: held-out accuracy of the Executor and the Designer's choice of structure rise, with rewards that mean
+something and not with shuffled ones. Whole runs, through jails, graders, engine and updates."""
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import toy
+from training import configured, run, teach, write_problems
+
+from engine.session import Run
+from sandbox.protocol import Sandbox
+from tasks import Problem
+from trainer.metrics import Z95
+from trainer.reward import RewardFunction, paper_reward
+from trainer.torch_backend import TorchBackend
+from workflow.completion import ChatMessage
+from workflow.trace import Rewarded
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+RIGHT = 0.5
+"""Share of right answers that the taught executor gives, about: the rest are digits at random."""
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return teach(tmp_path_factory.mktemp("taught"), right=RIGHT, steps=80)
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_problems(tmp_path_factory.mktemp("problems") / "problems.jsonl")
+
+
+def chances(model: Path, talks: Sequence[Sequence[ChatMessage]]) -> list[float]:
+    """The probability that a policy ends each conversation with just this reply: no sampling noise."""
+    backend = TorchBackend(model, learning_rate=1e-3, device="cpu")
+    chat = toy.chat_of(model)
+    found = [math.exp(math.fsum(each)) for each in backend.logprobs([toy.lesson(chat, talk) for talk in talks])]
+    backend.close()
+    return found
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and the 95% confidence interval over held-out problems."""
+    mean = math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    margin = Z95 * deviation / math.sqrt(len(values))
+    return mean, mean - margin, mean + margin
+
+
+def accuracy(model: Path) -> tuple[float, float, float]:
+    """Of a single agent on problems that training never showed."""
+    return interval(chances(model, [toy.executor_talk(problem, problem.gold or "") for problem in toy.problems()[1]]))
+
+
+def votes(model: Path) -> tuple[float, float, float]:
+    """How much likelier the program that votes is than the single agent, as its share of both, on held-out problems."""
+    held_out = toy.problems()[1][:60]
+    vote = chances(model, [toy.designer_talk(problem, toy.VOTE) for problem in held_out])
+    single = chances(model, [toy.designer_talk(problem, toy.SINGLE) for problem in held_out])
+    return interval([v / (v + s) for v, s in zip(vote, single, strict=True)])
+
+
+def shuffled(seed: int) -> RewardFunction:
+    """Eq. 10's rewards, each given to another run than the one that earned it."""
+    dice, earned = random.Random(seed), list[Rewarded]()
+
+    async def reward(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
+        earned.append(await paper_reward(problem, run, sandbox))
+        return earned[dice.randrange(max(0, len(earned) - 64), len(earned))]
+
+    return reward
+
+
+def executor_run(
+    policy: Path, problems: Path, folder: Path, seed: int, reward: RewardFunction | None = None
+) -> tuple[float, float, float]:
+    """Accuracy after 12 steps of GRPO on a single agent."""
+    program = folder / "single.py"
+    program.write_text(toy.SINGLE, encoding="utf-8")
+    config = configured(
+        policy,
+        problems,
+        schedule="executor-only",
+        credit="single-agent",
+        steps=12,
+        checkpoint_every=12,
+        seed=seed,
+        rollout={"questions": 12, "designs": 1, "executions": 8, "program": program},
+    )
+    run(config, folder / "run", reward=reward)
+    return accuracy(folder / "run" / "checkpoints" / "step-00000012" / "p0" / "model")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_reinforcement_raises_held_out_accuracy(policy: Path, problems: Path, tmp_path: Path, seed: int) -> None:
+    _, _, before_high = accuracy(policy)
+    after, after_low, _ = executor_run(policy, problems, tmp_path, seed)
+    assert after_low > before_high
+    assert after > 0.75
+
+
+def test_shuffled_rewards_raise_nothing(policy: Path, problems: Path, tmp_path: Path) -> None:
+    before, _, before_high = accuracy(policy)
+    after, _, _ = executor_run(policy, problems, tmp_path, 0, shuffled(0))
+    assert 0.2 < before < 0.8  # there was room to rise
+    assert after < before_high
+
+
+def test_the_designer_alone_learns_which_structure_is_worth_more(policy: Path, problems: Path, tmp_path: Path) -> None:
+    _, _, before_high = votes(policy)
+    config = configured(
+        policy,
+        problems,
+        schedule="designer-only",
+        steps=15,
+        checkpoint_every=15,
+        rollout={"questions": 8, "designs": 6, "executions": 2},
+    )
+    run(config, tmp_path / "run")
+    after, after_low, _ = votes(tmp_path / "run" / "checkpoints" / "step-00000015" / "p0" / "model")
+    assert after_low > before_high
+    assert after > 0.7
