@@ -4,7 +4,7 @@
 # make test-sandbox  the sandbox on every backend that this machine can run; starts a Docker engine where it may
 # make test-vllm  every engine, the real vLLM on CPUs included, against one suite (Python 3.11)
 # make bench-sandbox  runs per second of every sandbox, next to its peers
-# make test-all  also what needs heavy optional packages
+# make test-all  what needs heavy optional packages: local models and training
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -49,8 +49,9 @@ check: $(VENV)/dev $(VENV)/bench
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+# The sandbox's own tests need none of these packages; `make test-sandbox` runs them all.
 test-all: $(VENV)/local
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore=tests/sandbox
 
 # An environment of its own: vLLM's CPU build pins much of what it needs. FIND_LINKS may name a folder with torch's CPU
 # wheel; pip's own setting is the default, which uv does not read.

@@ -1,5 +1,5 @@
-"""Training teaches: held-out accuracy of the Executor and the Designer's choice of structure rise with rewards that mean
-something, and not with shuffled ones. Whole runs, through jails, graders, engine and updates."""
+"""Training teaches: with rewards that mean something held-out accuracy of the Executor and the Designer's choice of
+structure rise, with shuffled ones not. Whole runs, through jails, graders, engine and updates."""
 
 import math
 import random
