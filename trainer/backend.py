@@ -102,8 +102,14 @@ class Backend(Protocol):
 
     steps: int
     """Optimizer steps taken since the beginning."""
-    learning_rate: float
-    """Of the optimizer steps to come. Set between updates by whoever has a schedule; `save` does not keep it."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the optimizer steps to come. Set between updates by whoever has a schedule; `save` does not keep it."""
+        ...
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None: ...
 
     def update(self, samples: Sequence[Sample], objective: Objective) -> UpdateReport:
         """Learn from samples. Raises `UpdateFailed`, and ValueError for samples that do not fit the model."""
