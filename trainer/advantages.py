@@ -55,7 +55,11 @@ def samples_by_policy(
     active: Collection[PolicyRole],
 ) -> dict[str, list[Sample]]:
     """What each policy learns from: samples of the active roles only (Eq. 9), so that those of an inactive role change
-    no gradient, whether or not the roles share a policy."""
+    no gradient, whether or not the roles share a policy.
+
+    Where both roles learn at once with one policy (`coupled`), they are one batch: a loss that is a mean over
+    trajectories counts each trajectory once, whatever its role.
+    """
     samples: dict[str, list[Sample]] = {}
     for role in ROLES:
         if role not in active:

@@ -198,7 +198,7 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
         ("rollout.designs = 1979-05-27", 'rollout.designs = "1979-05-27" should be a valid integer'),
         ("rollout = 3", "rollout = 3 should be a table"),
         ("policies.p0.learning_rate = nan", "policies.p0.learning_rate = NaN should be greater than 0"),
-        ("policies.p0.device = 3", "policies.p0.device = 3 should be a valid string"),
+        ("policies.p0.device = 3", "policies.p0.device = 3 should be 'auto', 'cpu' or 'cuda'"),
         ("policies.p0.engine.kind = 'vlm'", "policies.p0.engine.kind = \"vlm\" should be 'transformers' or 'vllm'"),
         (
             "policies.p0.engine.options.a = [1]",
