@@ -3,6 +3,8 @@
 import asyncio
 import multiprocessing
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,6 @@ from training import configured, final_weights, metrics, optimizer_state, run, t
 
 from engine.transformers import TransformersEngine
 from sandbox import ProcessSandbox
-from trainer import checkpoint as checkpoint_module
 from trainer import rollout as rollout_module
 from trainer.backend import UpdateFailed
 from trainer.checkpoint import CheckpointError
@@ -294,5 +295,14 @@ def test_a_finished_run_that_is_resumed_changes_nothing(config: TrainConfig, und
 
 
 def test_two_processes_cannot_train_in_one_folder(config: TrainConfig, tmp_path: Path) -> None:
-    with checkpoint_module.writing(tmp_path / "run" / "checkpoints"), pytest.raises(CheckpointError, match="another"):
-        run(config, tmp_path / "run")
+    hold = (
+        "import pathlib, sys; from trainer.checkpoint import writing\n"
+        "with writing(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", hold, str(tmp_path / "run" / "checkpoints")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(CheckpointError, match="another process writes checkpoints"):
+            run(config, tmp_path / "run")
+        holder.communicate(timeout=60)
