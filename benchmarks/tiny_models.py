@@ -56,12 +56,18 @@ def make_model(
     context: int = 1024,
     tied: bool = False,
     seed: int = 0,
+    tokenizer: Any = None,
+    spread: float = 2.4,
 ) -> None:
-    """Save a float32 checkpoint that plain transformers and vLLM load."""
+    """Save a float32 checkpoint that plain transformers and vLLM load. `tokenizer` is the byte tokenizer unless given.
+
+    Weights are normal with deviation spread / sqrt(width). The default is large enough that distributions are far from
+    uniform and greedy tokens stand apart; models that are to be trained want about a quarter of it.
+    """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    tokenizer = make_tokenizer(template)
+    tokenizer = make_tokenizer(template) if tokenizer is None else tokenizer
     tokenizer.save_pretrained(folder)
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -74,8 +80,7 @@ def make_model(
         head_dim=32,  # the smallest that vLLM's attention on CPUs takes
         max_position_embeddings=context,
         tie_word_embeddings=tied,
-        # Large enough that the distributions are far from uniform and greedy tokens stand apart.
-        initializer_range=2.4 / width**0.5,
+        initializer_range=spread / width**0.5,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         dtype="float32",

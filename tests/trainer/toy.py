@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tiny_models import CHATML
+from benchmarks import tiny_models
 from designer.prompts import short_design_messages
 from engine.chat import ChatFormat
 from tasks import Problem
@@ -57,18 +57,25 @@ def taught(problem: Problem, right: float, dice: random.Random) -> str:
     return problem.gold or "" if dice.random() < right else str(dice.randrange(10))
 
 
-def make_model(folder: Path, *, designer: bool, seed: int = 0, width: int = 64, layers: int = 2) -> None:
-    """A random Qwen3 with a BPE tokenizer that was trained on the task's own texts, one token per digit."""
-    import torch
+def make_model(folder: Path, *, designer: bool, seed: int = 0) -> None:
+    """A random Qwen3 of about 0.2 million weights, with a tokenizer of its own."""
+    tiny_models.make_model(
+        folder, width=64, context=2048, tied=True, seed=seed, tokenizer=make_tokenizer(designer), spread=0.64
+    )
+
+
+def make_tokenizer(designer: bool) -> Any:
+    """A BPE that was trained on the task's own texts, one token per digit."""
     from jinja2 import Template
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+    from transformers import PreTrainedTokenizerFast
 
     first = problems()[0][0]
     talks = [executor_talk(first, "1")]
     talks += [designer_talk(first, SINGLE), designer_talk(first, VOTE)] if designer else []
-    texts = [Template(CHATML).render(messages=talk, enable_thinking=False) for talk in talks]
-    texts.append(Template(CHATML).render(messages=[], add_generation_prompt=True, enable_thinking=False))
+    template = Template(tiny_models.CHATML)
+    texts = [template.render(messages=talk, enable_thinking=False) for talk in talks]
+    texts.append(template.render(messages=[], add_generation_prompt=True, enable_thinking=False))
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -77,15 +84,13 @@ def make_model(folder: Path, *, designer: bool, seed: int = 0, width: int = 64, 
         ]
     )
     bpe.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
     bpe.train_from_iterator(
         texts,
         trainers.BpeTrainer(
             vocab_size=1200,
             max_token_length=32,
-            initial_alphabet=alphabet,
-            special_tokens=special,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            special_tokens=tiny_models.SPECIAL,
             show_progress=False,
             min_frequency=1,
         ),
@@ -93,25 +98,8 @@ def make_model(folder: Path, *, designer: bool, seed: int = 0, width: int = 64, 
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=bpe, bos_token="<|im_start|>", eos_token="<|im_end|>", pad_token="<|endoftext|>"
     )
-    tokenizer.chat_template = CHATML
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        initializer_range=0.08,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tokenizer.chat_template = tiny_models.CHATML
+    return tokenizer
 
 
 def chat_of(folder: Path) -> ChatFormat:
