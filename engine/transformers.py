@@ -52,7 +52,8 @@ class TransformersEngine:
     sampling and seed, not on what runs beside it; with `seed=None` they differ from call to call. Log-probabilities
     are those of the distribution actually sampled from (see `engine.generation.draw`). Token ids include the end
     token; the text stops before the first stop string. A prompt that leaves no room for a token raises
-    `LimitExceeded` (`context_tokens`); completions are cut where the model's context ends.
+    `LimitExceeded` (`context_tokens`); completions are cut where the context ends: the model's, or `max_context` tokens of
+    prompt and completion if that is less.
 
     `timeout_s` bounds a call, waiting and loading included. Raises `EngineFailed` where the extra is missing.
     """
@@ -65,6 +66,7 @@ class TransformersEngine:
         *,
         thinking: bool = False,
         max_batch: int = 64,
+        max_context: int | None = None,
         timeout_s: float = 1800.0,
     ) -> None:
         self.name = f"transformers:{path_or_id}"
@@ -72,6 +74,7 @@ class TransformersEngine:
         self.dtype = dtype
         self.thinking = thinking
         self.max_batch = max_batch
+        self.max_context = max_context
         self.timeout_s = timeout_s
         if max_batch < 1 or timeout_s <= 0:
             raise ValueError(f"max_batch must be at least 1 and timeout_s above 0, got {max_batch} and {timeout_s:g}")
@@ -202,10 +205,11 @@ class TransformersEngine:
                 "or hub id holds a causal language model with its tokenizer, and that it fits the device",
             ) from error
         ends = ends_of(tokenizer, model.generation_config.eos_token_id)
+        contexts = (getattr(model.config.get_text_config(), "max_position_embeddings", None), self.max_context)
         return _Loaded(
             model=model,
             chat=ChatFormat(tokenizer, ends, thinking=self.thinking),
-            context=getattr(model.config.get_text_config(), "max_position_embeddings", None),
+            context=min((each for each in contexts if each is not None), default=None),
         )
 
     def _row(self, loaded: _Loaded, job: _Job) -> Row | None:

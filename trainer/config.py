@@ -105,6 +105,8 @@ class RolloutConfig(_Section):
     designer_temperature: float = Field(default=1.0, gt=0)
     executor_temperature: float = Field(default=1.0, gt=0)
     max_prompt_tokens: int = Field(default=8192, ge=1)
+    """Together with `max_tokens` the context that the engine serves: a prompt that fills it ends its run by the limit
+    `context_tokens`."""
     max_tokens: int = Field(default=8192, ge=1)
     """Tokens of one completion; 8192 as in section 4.1, like the prompt's."""
     limits: Limits = Limits()

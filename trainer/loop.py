@@ -206,7 +206,12 @@ def _engine(policy: PolicyConfig, context: int) -> LiveEngine:
         options = {"dtype": settings.dtype, "max_model_len": context, **settings.options}
         return VLLMEngine(policy.model, thinking=settings.thinking, max_concurrency=settings.max_batch, options=options)
     return TransformersEngine(
-        policy.model, policy.device, settings.dtype, thinking=settings.thinking, max_batch=settings.max_batch
+        policy.model,
+        policy.device,
+        settings.dtype,
+        thinking=settings.thinking,
+        max_batch=settings.max_batch,
+        max_context=context,
     )
 
 

@@ -291,6 +291,20 @@ def test_a_completion_is_cut_where_the_context_ends(folder: Path) -> None:
     assert completion.finish_reason == "length"
 
 
+def test_a_smaller_context_than_the_models_can_be_set(folder: Path) -> None:
+    async def go() -> list[Any]:
+        engine = TransformersEngine(str(folder), "cpu", max_context=20)
+        asked = [CompletionRequest(token_ids=[7] * size, sampling=Sampling(seed=1)) for size in (18, 20)]
+        results = await asyncio.gather(*map(engine.complete, asked), return_exceptions=True)
+        await engine.close()
+        return results
+
+    fits, too_long = asyncio.run(go())
+    assert len(fits.token_ids) <= 2
+    assert isinstance(too_long, LimitExceeded)
+    assert (too_long.limit, too_long.used) == (20, 20)
+
+
 class Gate:
     """Holds the first wave after its first token until opened."""
 
