@@ -52,8 +52,8 @@ class TransformersEngine:
     sampling and seed, not on what runs beside it; with `seed=None` they differ from call to call. Log-probabilities
     are those of the distribution actually sampled from (see `engine.generation.draw`). Token ids include the end
     token; the text stops before the first stop string. A prompt that leaves no room for a token raises
-    `LimitExceeded` (`context_tokens`); completions are cut where the context ends: the model's, or `max_context` tokens of
-    prompt and completion if that is less.
+    `LimitExceeded` (`context_tokens`); completions are cut where the context ends: the model's, or `max_context`
+    tokens of prompt and completion if that is less.
 
     `timeout_s` bounds a call, waiting and loading included. Raises `EngineFailed` where the extra is missing.
     """
