@@ -61,11 +61,15 @@ Exit codes:
 
 
 class Stop(Exception):
-    """Ends a command with a message for people and an exit code."""
+    """Ends a command with a message for people, an exit code and, if there is one, the command line to go on with."""
 
-    def __init__(self, message: str, code: ExitCode = ExitCode.USAGE) -> None:
+    def __init__(self, message: str, code: ExitCode = ExitCode.USAGE, then: str = "") -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.then = code, then
+
+
+_STOPS = {ExitCode.USAGE: "usage", ExitCode.INTERRUPTED: "interrupted"}
+"""How a `Stop` is named in JSON; the others are "stopped"."""
 
 
 def usage_error(message: str) -> NoReturn:
@@ -84,7 +88,7 @@ def command(function: Callable[P, ExitCode]) -> Callable[P, None]:
         try:
             code = function(*args, **kwargs)
         except Stop as stop:
-            code = _report(str(stop), "usage" if stop.code == ExitCode.USAGE else "stopped", stop.code, as_json)
+            code = _report(str(stop), _STOPS.get(stop.code, "stopped"), stop.code, as_json, stop.then)
         except MetaAgentError as error:
             code = _report(str(error), error.kind, FAILURE_CODES[error.kind], as_json)
         except KeyboardInterrupt:
@@ -94,11 +98,14 @@ def command(function: Callable[P, ExitCode]) -> Callable[P, None]:
     return run
 
 
-def _report(message: str, kind: str, code: ExitCode, as_json: bool) -> ExitCode:
+def _report(message: str, kind: str, code: ExitCode, as_json: bool, then: str = "") -> ExitCode:
     if as_json:
-        print_json({"error": {"kind": kind, "message": message, "exit_code": int(code)}})
-    else:
-        stderr().print(Text.assemble(("error: ", "bold red"), message))
+        error = {"kind": kind, "message": message, "exit_code": int(code)} | ({"then": then} if then else {})
+        print_json({"error": error}, indent=None)  # one line, as it may end output that has a document per line
+        return code
+    stderr().print(Text.assemble(("error: ", "bold red"), message))
+    if then:
+        stderr().print(f"  {then}", soft_wrap=True)  # to be copied whole
     return code
 
 
@@ -143,9 +150,9 @@ def _console(stderr: bool) -> Console:
     return console
 
 
-def print_json(document: BaseModel | dict[str, Any]) -> None:
+def print_json(document: BaseModel | dict[str, Any], indent: int | None = 2) -> None:
     """The one JSON document of a command, in ASCII."""
-    sys.stdout.write(json.dumps(document, indent=2, default=_plain) + "\n")
+    sys.stdout.write(json.dumps(document, indent=indent, default=_plain) + "\n")
 
 
 def _plain(model: BaseModel) -> Any:

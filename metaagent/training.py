@@ -6,6 +6,9 @@ What is shown is worked out in `trainer.plan`, a run is `trainer.loop`'s; here a
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
+import signal
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +19,8 @@ from rich.console import Console
 from metaagent.console import ExitCode, Stop, fields, heading, note, print_json, raw, stdout, usage_error
 
 if TYPE_CHECKING:
+    from metaagent.training_view import TrainingView
+    from metaagent.training_writers import Writers
     from trainer.config import TrainConfig
     from trainer.plan import Memory, Plan, PolicyPlan, SourcePlan
 
@@ -43,11 +48,20 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what was resolved and what a run will need.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves to FOLDER/tensorboard too; needs tensorboard.")
+    ] = False,
+    wandb: Annotated[
+        str, typer.Option(metavar="PROJECT", help="Send curves to Weights & Biases too; needs wandb.")
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document per step; of a dry run, one in all.")
+    ] = False,
 ) -> ExitCode:
     """Train Designer and Executor.
 
-    The configuration is a TOML file; what it leaves out is the paper's setting.
+    The configuration is a TOML file; what it leaves out is the paper's setting. Ctrl-C or SIGTERM stop a run; --resume
+    goes on with it.
     """
     from trainer.config_file import ConfigError, read_config
 
@@ -61,7 +75,21 @@ def train(
         return ExitCode.OK
     if out is None:
         usage_error("a run needs a folder. Fix: add --out FOLDER, or --dry-run to see what it will need")
-    asyncio.run(_run(resolved, out, resume, as_json))
+    from metaagent.training_view import TrainingView
+    from metaagent.training_writers import Writers
+
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' own bars would run through the view
+    view = TrainingView(resolved, as_json)
+    try:
+        with Writers(resolved, out, tensorboard=tensorboard, wandb=wandb) as writers, view:
+            asyncio.run(_run(resolved, out, resume, view, writers))
+    except ModuleNotFoundError as error:
+        package = error.name if error.name in ("tensorboard", "wandb") else '"metaagent[train]"'
+        usage_error(f"{error.name} is not installed. Fix: pip install {package}")
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        again = ["metaagent", "train", str(config), *(overrides or []), "--out", str(out), "--resume"]
+        again += ["--tensorboard"] * tensorboard + ["--wandb", wandb] * bool(wandb) + ["--json"] * as_json
+        raise Stop(f"stopped at {view.place}. To go on:", ExitCode.INTERRUPTED, shlex.join(again)) from None
     return ExitCode.OK
 
 
@@ -80,32 +108,26 @@ def _planned(config: TrainConfig) -> Plan:
     return planned
 
 
-async def _run(config: TrainConfig, out: Path, resume: bool, as_json: bool) -> None:
+async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView, writers: Writers) -> None:
     from metaagent.running import open_sandbox
     from trainer.backend import UpdateFailed
     from trainer.checkpoint import CheckpointError
+    from trainer.loop import Phase
     from trainer.loop import train as run
     from trainer.report import StepReport
+    from trainer.rollout import DesignResult, Execution
     from trainer.run_folder import RunChanged
     from trainer.samples import NoTokens
 
-    def watch(event: object) -> None:
-        if not isinstance(event, StepReport):
-            return
-        if as_json:
-            raw(stdout(), event.model_dump_json())
-            return
-        took = event.timings.rollout_s + event.timings.update_s + event.timings.sync_s
-        learned = " and ".join(event.active)
-        stdout().print(
-            f"step {event.step}  reward {event.reward:.3f}  correct {event.correct:.0%}  {learned} learns  {took:.1f} s"
-        )
+    def watch(event: Phase | DesignResult | Execution | StepReport) -> None:
+        view(event)
+        writers(event)
 
+    if (task := asyncio.current_task()) is not None:  # SIGINT cancels it already
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with open_sandbox(config.rollout.sandbox, grading=True) as sandbox:
         try:
             await run(config, out, sandbox, resume=resume, watch=watch)
-        except ModuleNotFoundError as error:
-            usage_error(f'{error.name} is not installed. Fix: pip install "metaagent[train]"')
         except (RunChanged, NoTokens) as error:
             usage_error(str(error))
         except (CheckpointError, UpdateFailed) as error:

@@ -17,7 +17,7 @@ import asyncio
 import importlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -98,6 +98,7 @@ async def train(
     program = config.rollout.program.read_text(encoding="utf-8") if config.rollout.program else None
     checkpoints = out / CHECKPOINTS
     async with AsyncExitStack() as stack:
+        importlib.import_module("trainer.torch_backend")  # where torch is missing, the folder is not claimed
         claim(config, out, resume=resume)
         stack.enter_context(checkpoint.writing(checkpoints))
         found = checkpoint.latest(checkpoints)
@@ -129,8 +130,10 @@ async def train(
             if done % config.checkpoint_every == 0 or done == config.steps:
                 watch(Phase(step, "saving"))
                 state = _State(policies={name: policy.version for name, policy in policies.items()})
-                await asyncio.to_thread(
-                    checkpoint.save, checkpoints, done, partial(_write, policies), state, config.checkpoints_kept
+                await _to_its_end(
+                    asyncio.to_thread(
+                        checkpoint.save, checkpoints, done, partial(_write, policies), state, config.checkpoints_kept
+                    )
                 )
 
 
@@ -226,6 +229,16 @@ def _write(policies: dict[str, _Policy], folder: Path) -> None:
     for name, policy in policies.items():
         (folder / name).mkdir()
         policy.backend.save(folder / name)
+
+
+async def _to_its_end(work: Coroutine[None, None, object]) -> None:
+    """Wait for work also when this is cancelled meanwhile, before what it uses is closed."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 def _shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
