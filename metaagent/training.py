@@ -130,7 +130,7 @@ async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView,
             await run(config, out, sandbox, resume=resume, watch=watch)
         except (RunChanged, NoTokens) as error:
             usage_error(str(error))
-        except (CheckpointError, UpdateFailed) as error:
+        except (CheckpointError, UpdateFailed, OSError) as error:  # OSError: a model that is not there, a full disk
             raise Stop(str(error), ExitCode.FAILED) from error
 
 

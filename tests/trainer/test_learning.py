@@ -104,7 +104,7 @@ def test_reinforcement_raises_held_out_accuracy(policy: Path, problems: Path, tm
     _, _, before_high = accuracy(policy)
     after, after_low, _ = executor_run(policy, problems, tmp_path, seed)
     assert after_low > before_high
-    assert after > 0.75
+    assert after > 0.65
 
 
 def test_shuffled_rewards_raise_nothing(policy: Path, problems: Path, tmp_path: Path) -> None:
