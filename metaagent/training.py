@@ -110,7 +110,7 @@ def _planned(config: TrainConfig) -> Plan:
 
 async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView, writers: Writers) -> None:
     from metaagent.running import open_sandbox
-    from trainer.backend import UpdateFailed
+    from trainer.backend import ModelUnusable, UpdateFailed
     from trainer.checkpoint import CheckpointError
     from trainer.loop import Phase
     from trainer.loop import train as run
@@ -128,9 +128,9 @@ async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView,
     async with open_sandbox(config.rollout.sandbox, grading=True) as sandbox:
         try:
             await run(config, out, sandbox, resume=resume, watch=watch)
-        except (RunChanged, NoTokens) as error:
+        except (RunChanged, NoTokens, ModelUnusable) as error:
             usage_error(str(error))
-        except (CheckpointError, UpdateFailed, OSError) as error:  # OSError: a model that is not there, a full disk
+        except (CheckpointError, UpdateFailed, OSError) as error:  # OSError: a full disk
             raise Stop(str(error), ExitCode.FAILED) from error
 
 

@@ -97,6 +97,10 @@ class UpdateFailed(RuntimeError):
     """A loss or gradient is not finite, or memory ran out. The optimizer step that it was meant for was not taken."""
 
 
+class ModelUnusable(ValueError):
+    """A model that cannot be loaded or cannot be trained here. The message names it and says what to do."""
+
+
 class Backend(Protocol):
     """One policy. Calls block and are made one at a time."""
 

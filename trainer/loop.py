@@ -91,16 +91,17 @@ async def train(
 ) -> None:
     """Run or continue a training run in `out` until `config.steps` are done. `reward` is Eq. 10 unless given.
 
-    Raises `RunChanged` where `out` holds another run (or any run, without `resume`), `CheckpointError`, `UpdateFailed`,
-    `NoTokens`, `EngineFailed` or `SandboxUnavailable`; earlier checkpoints stay, and `resume` goes on from the newest.
+    Raises `RunChanged` where `out` holds another run (or any run, without `resume`), `ModelUnusable`,
+    `CheckpointError`, `UpdateFailed`, `NoTokens`, `EngineFailed` or `SandboxUnavailable`; earlier checkpoints stay, and
+    `resume` goes on from the newest.
     """
     batches = _batches(config)
     program = config.rollout.program.read_text(encoding="utf-8") if config.rollout.program else None
     checkpoints = out / CHECKPOINTS
     async with AsyncExitStack() as stack:
         importlib.import_module("trainer.torch_backend")  # where torch is missing, the folder is not claimed
-        claim(config, out, resume=resume)
         stack.enter_context(checkpoint.writing(checkpoints))
+        claim(config, out, resume=resume)
         found = checkpoint.latest(checkpoints)
         start = found.step if found else 0
         policies = {name: _policy(name, config, stack) for name in config.policies}

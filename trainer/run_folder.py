@@ -25,9 +25,10 @@ class RunChanged(ValueError):
 
 def claim(config: TrainConfig, out: Path, *, resume: bool) -> None:
     """Make `out` this run's folder, or find that it is. Raises `RunChanged`, naming the first key that differs, where
-    it holds another run, or any run without `resume`."""
+    it holds another run, or any run without `resume`. One that has not made a step is none yet: it failed to start."""
     path = out / CONFIG
-    if not path.exists():
+    begun = (out / METRICS).exists() or any((out / CHECKPOINTS).glob("step-*"))
+    if not begun:
         out.mkdir(parents=True, exist_ok=True)
         beside = path.with_suffix(".tmp")
         beside.write_text(to_toml(config), encoding="utf-8")

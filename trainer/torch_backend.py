@@ -23,17 +23,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import transformers
 
 from engine import weights
 from engine.protocol import Probe
 from trainer import policy_files
-from trainer.backend import ImitationObjective, LoraSettings, Objective, PolicyObjective, UpdateFailed, UpdateReport
+from trainer.backend import (
+    ImitationObjective,
+    LoraSettings,
+    Objective,
+    PolicyObjective,
+    UpdateFailed,
+    UpdateReport,
+)
 from trainer.checkpoint import synced
 from trainer.loss import chosen_logprobs, imitation_loss, policy_terms
 from trainer.master_adamw import MasterAdamW
 from trainer.micro_batches import Batch, check_samples, micro_batches, mini_batches, padded, used
 from trainer.samples import Sample
+from trainer.torch_model import adapted, check_head, loaded
 
 _DICE = ("rng/cpu", "rng/cuda")
 """States of random numbers, as named on disk."""
@@ -81,8 +88,9 @@ class TorchBackend:
         self._dice = {_DICE[0]: torch.Generator().manual_seed(seed).get_state()}
         if self._device.type == "cuda":
             self._dice[_DICE[1]] = torch.Generator("cuda").manual_seed(seed).get_state()
-        self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path_or_id)
-        self._model: Any = transformers.AutoModelForCausalLM.from_pretrained(path_or_id, dtype=getattr(torch, dtype))
+        self._tokenizer: Any
+        self._model: Any
+        self._tokenizer, self._model = loaded(path_or_id, getattr(torch, dtype))
         self._model.to(self._device).eval()
         self._causal: Any = self._model
         """The transformers model; `_model` is the same, or peft's around it."""
@@ -90,12 +98,12 @@ class TorchBackend:
         self._reference: Any = None
         if keeps_reference and lora is None:
             self._reference = copy.deepcopy(self._model).requires_grad_(False)
-        _check_head(self._model)
+        check_head(self._model)
         if gradient_checkpointing:
             self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if lora is not None:
             with self._own_dice():
-                self._model = _adapted(self._model, lora)
+                self._model = adapted(self._model, lora)
             self._causal = self._model.get_base_model()
         self._optimizer: Any = MasterAdamW(
             self._model, learning_rate=learning_rate, betas=betas, weight_decay=weight_decay
@@ -338,32 +346,6 @@ class TorchBackend:
             self._dice[_DICE[0]] = torch.get_rng_state()
             if on_cuda:
                 self._dice[_DICE[1]] = torch.cuda.get_rng_state(self._device)
-
-
-def _adapted(model: Any, lora: LoraSettings) -> Any:
-    peft: Any = importlib.import_module("peft")
-    config = peft.LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=list(lora.targets),
-        task_type="CAUSAL_LM",
-    )
-    return peft.get_peft_model(model, config).eval()
-
-
-@torch.no_grad()
-def _check_head(model: Any) -> None:
-    """Raise ValueError unless the logits are the output layer of the last hidden states, which is all that is computed
-    here. Some models scale or cap them afterwards."""
-    ids = torch.arange(min(8, model.get_input_embeddings().num_embeddings), device=model.device)[None]
-    head = model.get_output_embeddings()
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    if head is None or not torch.allclose(head(hidden).float(), model(ids).logits.float(), rtol=1e-2, atol=1e-2):
-        raise ValueError(
-            f"the logits of {type(model).__name__} are not its output layer on its last hidden states (does its "
-            "configuration scale or cap them?), so it cannot be trained here. Fix: take another model"
-        )
 
 
 def _means(tally: Tally) -> dict[str, float]:

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 from benchmarks.tiny_models import make_model, make_tokenizer  # noqa: E402
 from trainer import torch_backend  # noqa: E402
-from trainer.backend import ImitationObjective, LoraSettings, PolicyObjective, UpdateFailed  # noqa: E402
+from trainer.backend import ImitationObjective, LoraSettings, ModelUnusable, PolicyObjective, UpdateFailed  # noqa: E402
 from trainer.samples import Sample  # noqa: E402
 from trainer.torch_backend import TorchBackend  # noqa: E402
 
@@ -96,3 +96,9 @@ def test_adapters_are_saved_as_peft_loads_them(folder: Path, tmp_path: Path) -> 
 def test_settings_that_make_no_sense_are_refused(folder: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be "):
         TorchBackend(folder, learning_rate=1e-3, **wrong)
+
+
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelUnusable, match=r"cannot load the model '.*empty': .*Fix: name a folder or a hub id"):
+        TorchBackend(tmp_path / "empty", learning_rate=1e-3, device="cpu")
