@@ -5,13 +5,12 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from step_reports import reported
 
 from metaagent import training_view
 from metaagent.training_view import TrainingView
 from trainer.config import TrainConfig
 from trainer.loop import Phase
-from trainer.metrics import Diversity
-from trainer.report import StepReport, Timings
 from trainer.rollout import DesignResult, Execution, not_run
 from workflow.completion import Usage
 from workflow.failures import Failure
@@ -66,31 +65,6 @@ def designed(executions: list[Execution], tokens: int, failed: bool = False) -> 
         trajectories=[],
         executions=executions,
         usage=Usage(completion_tokens=tokens),
-    )
-
-
-def reported(step: int, correct: float = 0.5) -> StepReport:
-    return StepReport(
-        step=step,
-        active=["executor"],
-        questions=2,
-        designs=6,
-        executions=24,
-        reward=0.75,
-        reward_by_role={},
-        terms={},
-        correct=correct,
-        solved=1.0,
-        ready=1.0,
-        structures={},
-        diversity=Diversity(),
-        failures={},
-        silent={},
-        lengths={},
-        usage={},
-        updates={},
-        weights={},
-        timings=Timings(tokens_per_s=1234.4),
     )
 
 

@@ -6,13 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from step_reports import reported
 
 from metaagent.console import ExitCode, Stop
 from metaagent.training_writers import Writers
 from trainer.config import TrainConfig
 from trainer.loop import Phase
-from trainer.metrics import Diversity
-from trainer.report import StepReport
 from trainer.scalars import scalars
 
 CONFIG = TrainConfig.model_validate(
@@ -20,35 +19,11 @@ CONFIG = TrainConfig.model_validate(
 )
 
 
-def reported(step: int, reward: float) -> StepReport:
-    return StepReport(
-        step=step,
-        active=["executor"],
-        questions=2,
-        designs=6,
-        executions=24,
-        reward=reward,
-        reward_by_role={},
-        terms={},
-        correct=0.5,
-        solved=1.0,
-        ready=1.0,
-        structures={},
-        diversity=Diversity(),
-        failures={},
-        silent={},
-        lengths={},
-        usage={},
-        updates={},
-        weights={},
-    )
-
-
 def steps(writers: Writers, numbers: range, reward: float) -> None:
     with writers:
         for step in numbers:
             writers(Phase(step, "rollout"))
-            writers(reported(step, reward))
+            writers(reported(step, reward=reward))
             writers(Phase(step, "saving"))
 
 
@@ -59,7 +34,7 @@ def test_tensorboard_shows_each_step_once_when_a_run_is_resumed(tmp_path: Path) 
     steps(Writers(CONFIG, tmp_path, tensorboard=True, wandb=""), range(2, 6), 0.75)  # the checkpoint had two steps
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
-    assert set(events.Tags()["scalars"]) == set(scalars(reported(0, 0.0)))
+    assert set(events.Tags()["scalars"]) == set(scalars(reported(0)))
     points = [(point.step, point.value) for point in events.Scalars("reward/mean")]
     assert points == [(0, 0.25), (1, 0.25), (2, 0.75), (3, 0.75), (4, 0.75), (5, 0.75)]
 

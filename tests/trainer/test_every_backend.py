@@ -7,7 +7,6 @@ a backend: what it holds is seen through its weights, its log-probabilities and 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import math
 import random
 import shutil
@@ -21,11 +20,11 @@ import pytest
 from trainer.backend import Backend, ImitationObjective, LoraSettings, PolicyObjective, UpdateFailed
 from trainer.samples import Sample
 
-needed = [name for name in ("torch", "transformers", "safetensors") if importlib.util.find_spec(name) is None]
-if needed:
-    pytest.skip(f"{' and '.join(needed)} not installed", allow_module_level=True)
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("safetensors")
 
-import torch  # noqa: E402
+import torch
 
 CONTEXT = 256
 VOCABULARY = 259

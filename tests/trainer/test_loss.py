@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trainer.backend import PolicyObjective  # noqa: E402
-from trainer.loss import (  # noqa: E402
+from trainer.backend import PolicyObjective
+from trainer.loss import (
     chosen_logprobs,
     clipped_surrogate,
     divergence,

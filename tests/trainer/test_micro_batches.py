@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trainer.backend import ImitationObjective, PolicyObjective  # noqa: E402
-from trainer.micro_batches import ENOUGH, PADDING, check_samples, micro_batches, mini_batches, padded  # noqa: E402
-from trainer.samples import Sample  # noqa: E402
+from trainer.backend import ImitationObjective, PolicyObjective
+from trainer.micro_batches import ENOUGH, PADDING, check_samples, micro_batches, mini_batches, padded
+from trainer.samples import Sample
 
 
 def sample(mask: list[int], advantage: float = 1.0, group: str = "") -> Sample:

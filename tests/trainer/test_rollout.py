@@ -56,7 +56,7 @@ def grow(
     seed: int = 1,
     **settings: object,
 ) -> list[QuestionTree]:
-    config = RolloutConfig(**{"designs": 2, "executions": 3, **settings})  # type: ignore[arg-type]
+    config = RolloutConfig.model_validate({"designs": 2, "executions": 3, **settings})
     return with_sandbox(
         lambda sandbox: Rollout(
             config=config, designer=designer, executor=executor, sandbox=sandbox, reward=paper_reward, watch=watch

@@ -22,11 +22,16 @@ from trainer.chat_samples import samples_of, samples_of_rows
 from trainer.sft import METRICS, SFTSettings, StepMetrics, train
 from workflow.completion import ChatMessage, CompletionRequest, Sampling
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
 
-from benchmarks.tiny_models import make_model, make_tokenizer  # noqa: E402
-from trainer.torch_backend import TorchBackend  # noqa: E402
+import torch
+
+pytest.importorskip("transformers")
+
+import transformers
+
+from benchmarks.tiny_models import make_model, make_tokenizer
+from trainer.torch_backend import TorchBackend
 
 CAPITALS = {
     "France": "Paris",

@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
 
-from benchmarks.tiny_models import make_model, make_tokenizer  # noqa: E402
-from trainer import torch_backend  # noqa: E402
-from trainer.backend import ImitationObjective, LoraSettings, ModelUnusable, PolicyObjective, UpdateFailed  # noqa: E402
-from trainer.samples import Sample  # noqa: E402
-from trainer.torch_backend import TorchBackend  # noqa: E402
+import torch
+
+pytest.importorskip("transformers")
+
+import transformers
+
+from benchmarks.tiny_models import make_model, make_tokenizer
+from trainer import torch_backend
+from trainer.backend import ImitationObjective, LoraSettings, ModelUnusable, PolicyObjective, UpdateFailed
+from trainer.samples import Sample
+from trainer.torch_backend import TorchBackend
 
 SAMPLE = Sample(
     policy="p0",
