@@ -1,11 +1,13 @@
 """Grade math: is the final answer the gold? Asked of math-verify in killable jailed forks (`tasks.math_worker`).
 
-A gold that cannot be read is told apart from a wrong answer, and an answer that takes too long (`10^{10^{10}}`) ends
-as `timeout`. Reading the final answer out of an agent's text is `tasks.answers`' job.
+Plain integers are compared right here, with the verdict that math-verify would give (`equal_integers`). A gold that
+cannot be read is told apart from a wrong answer, and an answer that takes too long (`10^{10^{10}}`) ends as `timeout`.
+Reading the final answer out of an agent's text is `tasks.answers`' job.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -28,6 +30,7 @@ MathVerdict = Literal["correct", "wrong", "gold_unparseable", "timeout", "memory
 """`failed`: the comparison itself broke on this pair; `MathGrade.detail` says how."""
 _Verdict = tuple[MathVerdict, str]
 _REPLY = TypeAdapter(list[_Verdict])
+_INTEGERS = re.compile(r"\s*[+-]?[0-9]{1,40}(?:, ?[+-]?(?:[0-9]{1,2}|[0-9]{4,40})){0,15}\s*")
 
 
 class MathPair(BaseModel):
@@ -58,6 +61,20 @@ async def grade_math(sandbox: Sandbox, gold: str, answer: str | None, *, percent
     return (await grade_math_batch(sandbox, [MathPair(gold=gold, answer=answer, percent=percent)]))[0]
 
 
+def equal_integers(gold: str, answer: str) -> bool | None:
+    """Are both the same integer, or bare lists of the same integers in any order? None where this cannot be told here.
+
+    Left to math-verify are lists in which a later number may be a group of thousands (`1,000`), or in which a number
+    stands twice, and a list against a single number.
+    """
+    if not _INTEGERS.fullmatch(gold) or not _INTEGERS.fullmatch(answer):
+        return None
+    golds, answers = [int(part) for part in gold.split(",")], [int(part) for part in answer.split(",")]
+    if len(set(golds)) < len(golds) or len(set(answers)) < len(answers) or (len(golds) == 1) != (len(answers) == 1):
+        return None
+    return set(golds) == set(answers)
+
+
 async def gold_is_readable(sandbox: Sandbox, gold: str) -> bool:
     """Can any answer but the gold's own text be graded with it? Ask before spending anything on a run."""
     return (await grade_math(sandbox, gold, "")).verdict == "wrong"
@@ -65,16 +82,25 @@ async def gold_is_readable(sandbox: Sandbox, gold: str) -> bool:
 
 async def grade_math_batch(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[MathGrade]:
     """Grades in the order of `pairs`. `BATCH` of them share one fork; if that is killed, each gets its own."""
-    answered = [pair for pair in pairs if pair.answer is not None]
+    seen = [_at_sight(pair) for pair in pairs]
+    unclear = [pair for pair, verdict in zip(pairs, seen, strict=True) if verdict is None]
     verdicts: list[_Verdict] = []
-    for start in range(0, len(answered), BATCH):
-        verdicts += await _ask(sandbox, answered[start : start + BATCH])
+    for start in range(0, len(unclear), BATCH):
+        verdicts += await _ask(sandbox, unclear[start : start + BATCH])
     remaining = iter(verdicts)
     grades = []
-    for pair in pairs:
-        verdict, detail = ("no_answer", "") if pair.answer is None else next(remaining)
+    for pair, at_sight in zip(pairs, seen, strict=True):
+        verdict, detail = at_sight or next(remaining)
         grades.append(MathGrade(verdict=verdict, gold=pair.gold, answer=pair.answer, detail=detail))
     return grades
+
+
+def _at_sight(pair: MathPair) -> _Verdict | None:
+    """The verdict that needs no fork."""
+    if pair.answer is None:
+        return "no_answer", ""
+    equal = equal_integers(pair.gold, pair.answer)
+    return None if equal is None else ("correct" if equal else "wrong", "")
 
 
 async def _ask(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[_Verdict]:

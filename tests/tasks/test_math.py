@@ -56,10 +56,26 @@ class _SlowOn:
 
 def test_pairs_share_a_fork_until_one_hits_a_limit(in_jail: InJail) -> None:
     fake: Any = _SlowOn()
-    pairs = [MathPair(gold="1", answer=str(number)) for number in range(70)]
+    pairs = [MathPair(gold="x", answer=str(number)) for number in range(70)]
     assert all(grade.correct for grade in in_jail(lambda _: grade_math_batch(fake, pairs)))
     assert fake.sizes == [64, 6]
     fake.sizes.clear()
-    grades = in_jail(lambda _: grade_math_batch(fake, [pairs[0], MathPair(gold="1", answer="slow"), pairs[1]]))
+    grades = in_jail(lambda _: grade_math_batch(fake, [pairs[0], MathPair(gold="x", answer="slow"), pairs[1]]))
     assert [grade.verdict for grade in grades] == ["correct", "timeout", "correct"]
     assert fake.sizes == [3, 1, 1, 1]
+
+
+def test_plain_integers_need_no_fork_and_keep_their_places(in_jail: InJail) -> None:
+    fake: Any = _SlowOn()
+    pairs = [
+        MathPair(gold="-12", answer=" -012 "),
+        MathPair(gold="7", answer="8"),
+        MathPair(gold="1/2", answer="0.5"),
+        MathPair(gold="2, -3", answer="-3,2"),
+        MathPair(gold="7", answer=None),
+        MathPair(gold="2,3", answer="2,4"),
+    ]
+    grades = in_jail(lambda _: grade_math_batch(fake, pairs))
+    assert [grade.verdict for grade in grades] == ["correct", "wrong", "correct", "correct", "no_answer", "wrong"]
+    assert [(grade.gold, grade.answer) for grade in grades] == [(pair.gold, pair.answer) for pair in pairs]
+    assert fake.sizes == [1]

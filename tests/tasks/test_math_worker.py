@@ -1,10 +1,11 @@
 """The comparison itself, in this process, where a case costs a millisecond. Jailed grading is in test_math.py."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from tasks.math import equal_integers
 from tasks.math_worker import compare, compare_values, verify_batch
 
 EQUAL = [
@@ -60,6 +61,74 @@ def test_percent_answers_a_question_about_percent() -> None:
 @given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
 def test_integers_are_equal_only_to_themselves(gold: int, answer: int) -> None:
     assert (compare(str(gold), f"{answer:,}") == "correct") == (gold == answer)
+
+
+NUMBERS = st.one_of(
+    st.integers(-12, 12),
+    st.integers(0, 999),
+    st.integers(-999, 9999),
+    st.integers(-(10**6), 10**7),
+    st.integers(-(10**38), 10**38),
+)
+
+
+@st.composite
+def dressed(draw: st.DrawFn, values: list[int]) -> str:
+    """The numbers with signs, leading zeros and blanks, as agents may write them."""
+    parts = [
+        ("-" if value < 0 else draw(st.sampled_from(["", "", "+"]))) + "0" * draw(st.integers(0, 2)) + str(abs(value))
+        for value in values
+    ]
+    around = st.sampled_from(["", " ", "\n"])
+    return draw(around) + draw(st.sampled_from([",", ", "])).join(parts) + draw(around)
+
+
+@st.composite
+def integer_pairs(draw: st.DrawFn) -> tuple[str, str]:
+    """A gold and an answer that is the same in another order, or nearly the same."""
+    golds = draw(st.lists(NUMBERS, min_size=1, max_size=draw(st.sampled_from([1, 4]))))
+    answers = draw(st.permutations(golds))
+    change = draw(st.sampled_from(["none", "none", "one", "sign", "more", "twice", "fewer", "joined"]))
+    place = draw(st.integers(0, len(answers) - 1))
+    if change == "one":
+        answers[place] += draw(st.sampled_from([-1, 1, 10, 1000]))
+    elif change == "sign":
+        answers[place] = -answers[place]
+    elif change in ("more", "twice"):
+        answers.append(draw(NUMBERS) if change == "more" else answers[place])
+    elif change == "fewer" and len(answers) > 1:
+        answers.pop(place)
+    elif change == "joined":
+        answers = [int("".join(str(abs(answer)) for answer in answers)[:40])]
+    return draw(dressed(golds)), draw(dressed(answers))
+
+
+@settings(max_examples=400, deadline=None)
+@given(integer_pairs())
+@example(("1,000", "1000"))
+@example(("755,8", "8,755"))
+@example(("3,0923", "3,923"))
+@example(("5,8,5", "5,8"))
+@example(("1,5", "1.5"))
+@example(("-0", "0"))
+def test_integers_compared_at_sight_are_what_math_verify_says(pair: tuple[str, str]) -> None:
+    gold, answer = pair
+    equal = equal_integers(gold, answer)
+    if equal is not None:
+        assert compare(gold, answer) == ("correct" if equal else "wrong")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"),
+    [
+        ("7", "+007", True), ("7", "-7", False), ("12, -5", " -5,12", True), ("1,2", "1,3", False),
+        ("1,23", "23,1", True), ("1,000", "1000", None), ("4,5", "5,044", None), ("4,5", "4,5,5", None),
+        ("4", "4,5", None), ("4", "4.0", None), ("4", "", None), ("4", "5 000", None), ("٤", "4", None),
+        ("9" * 41, "9" * 41, None), ("1,", "1", None),
+    ],
+)  # fmt: skip
+def test_what_is_compared_at_sight(gold: str, answer: str, equal: bool | None) -> None:
+    assert equal_integers(gold, answer) is equal
 
 
 def test_a_batch_keeps_its_order() -> None:
