@@ -123,9 +123,8 @@ class _Question:
     async def grow(self) -> QuestionTree:
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-        designs = await self._designs()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._design(design)) for design in designs]
+            tasks = [group.create_task(self._design(design)) for design in await self._designs()]
         return QuestionTree(problem=self.problem, designs=[task.result() for task in tasks])
 
     async def _designs(self) -> list[Design]:
@@ -163,6 +162,8 @@ class _Question:
             place.with_suffix(".json").write_text(design.model_dump_json(indent=1), encoding="utf-8")
         turns = ((turn.completion, turn.request.sampling) for turn in design.turns)
         trajectories = designer_trajectories(turns, question=self.problem.id, design=design.index)
+        usage = design.usage
+        design = design.model_copy(update={"turns": []})  # prompts and replies are on disk, and the runs take long
         if design.error is not None or design.source is None:
             failure = design.error or Failure(kind="program_rejected", message="there is no program")
             executions = [not_run(index, failure) for index in range(self.config.executions)]
@@ -181,7 +182,7 @@ class _Question:
             failure=None if design.error is None else design.error.kind,
             trajectories=trajectories,
             executions=executions,
-            usage=design.usage,
+            usage=usage,
         )
         self.rollout.watch(result)
         return result

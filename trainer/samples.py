@@ -7,6 +7,7 @@ here knows rewards' meaning, advantages' rules or torch.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -45,16 +46,18 @@ class Coordinates:
 class Trajectory:
     """One unbroken sequence of tokens: a prompt, a completion, and further turns that extend exactly these ids.
 
-    Lists have one entry per token. `loss_mask` is 1 where the policy chose the token; elsewhere (prompts, what tools
-    returned) it is 0 and so is the behaviour log-probability.
+    Arrays have one entry per token, nine bytes together, as thousands of runs wait for one update. `loss_mask` is 1
+    where the policy chose the token; elsewhere (prompts, what tools returned) it is 0 and so is the behaviour
+    log-probability.
     """
 
     role: PolicyRole
     coordinates: Coordinates
-    token_ids: list[int]
-    loss_mask: list[int]
-    behaviour_logprobs: list[float]
-    """Natural logs under the sampling that drew the token, at `temperature`."""
+    token_ids: array[int]
+    loss_mask: array[int]
+    behaviour_logprobs: array[float]
+    """Natural logs under the sampling that drew the token, at `temperature`; float32, as engines and updates compute
+    them."""
     temperature: float = 1.0
     weights_version: int | None = None
     """Of the last completion: the weights that drew its tokens."""
@@ -98,18 +101,18 @@ class _Growing:
     agent: str
     turn: int
     sampling: Sampling
-    token_ids: list[int] = field(default_factory=list)
-    loss_mask: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
+    token_ids: array[int] = field(default_factory=lambda: array("i"))
+    loss_mask: array[int] = field(default_factory=lambda: array("b"))
+    logprobs: array[float] = field(default_factory=lambda: array("f"))
     version: int | None = None
 
     def add(self, completion: Completion) -> None:
         """Append what this completion's prompt has beyond the tokens so far, then what was chosen."""
         prompt, chosen, logprobs = tokens_of(completion, self.agent)
         between = prompt[len(self.token_ids) :]
-        self.token_ids += [*between, *chosen]
-        self.loss_mask += [0] * len(between) + [1] * len(chosen)
-        self.logprobs += [0.0] * len(between) + logprobs
+        self.token_ids.extend([*between, *chosen])
+        self.loss_mask.extend([0] * len(between) + [1] * len(chosen))
+        self.logprobs.extend([0.0] * len(between) + logprobs)
         self.version = completion.weights_version
 
     def trajectory(self, role: PolicyRole, question: str, design: int, execution: int | None) -> Trajectory:
@@ -169,7 +172,7 @@ def designer_trajectories(
     for number, (completion, sampling) in enumerate(turns):
         prompt, _, _ = tokens_of(completion, "designer")
         before = begun[-1] if begun else None
-        if before is None or prompt[: len(before.token_ids)] != before.token_ids:
+        if before is None or prompt[: len(before.token_ids)] != before.token_ids.tolist():
             before = _Growing(completion, "", "", "designer", number, sampling)
             begun.append(before)
         before.add(completion)

@@ -1,5 +1,7 @@
 """From trees to samples: rewards to advantages by the rules, and hard masking by role (Eq. 9)."""
 
+from array import array
+
 import pytest
 
 from tasks import Problem
@@ -16,9 +18,9 @@ def trajectory(role: PolicyRole, design: int, execution: int | None, agent: str)
     return Trajectory(
         role=role,
         coordinates=Coordinates(question="q", design=design, execution=execution, agent=agent),
-        token_ids=[1, 2, 3],
-        loss_mask=[0, 1, 1],
-        behaviour_logprobs=[0.0, -1.0, -2.0],
+        token_ids=array("i", [1, 2, 3]),
+        loss_mask=array("b", [0, 1, 1]),
+        behaviour_logprobs=array("f", [0.0, -1.0, -2.0]),
     )
 
 
@@ -88,7 +90,9 @@ def test_samples_of_roles_that_do_not_learn_are_left_out(shared: bool) -> None:
 
 def test_samples_carry_their_trajectory_unchanged() -> None:
     sample = samples_by_policy([TREE], "tree", {"designer": "p0", "executor": "p0"}, {"designer"})["p0"][0]
-    assert (sample.token_ids, sample.loss_mask, sample.behaviour_logprobs) == ([1, 2, 3], [0, 1, 1], [0.0, -1.0, -2.0])
+    assert list(sample.token_ids) == [1, 2, 3]
+    assert list(sample.loss_mask) == [0, 1, 1]
+    assert list(sample.behaviour_logprobs) == [0.0, -1.0, -2.0]
 
 
 def test_silent_groups_are_counted_by_role() -> None:

@@ -1,6 +1,7 @@
 """The rollout tree: its shape, its pace, bad ends as data, infrastructure as a loud stop, traces from step 0."""
 
 import asyncio
+import gc
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TypeVar
 import pytest
 from token_engine import TokenEngine
 
+from designer.sample import DesignTurn
 from sandbox import ProcessSandbox
 from tasks import Problem
 from trainer import rollout as rollout_module
@@ -18,7 +20,7 @@ from trainer.rollout import DesignResult, Execution, QuestionTree, Rollout, deri
 from workflow.completion import CompletionRequest
 from workflow.failures import EngineFailed, SandboxUnavailable
 from workflow.limits import Limits
-from workflow.trace import Trace
+from workflow.trace import AgentTurn, Trace
 
 Result = TypeVar("Result")
 SINGLE = """from workflow import AgentNode, Workflow
@@ -203,6 +205,20 @@ def test_traces_grow_while_runs_are_under_way(tmp_path: Path) -> None:
 
     grow([FOUR], TokenEngine(designs(SINGLE)), TokenEngine(reply), tmp_path, designs=1, executions=1)
     assert seen == [1]  # the run's start stood there before its first agent had answered
+
+
+def test_what_only_the_traces_need_is_not_held_while_runs_are_under_way() -> None:
+    alive: list[int] = []
+
+    def reply(_: CompletionRequest) -> str:
+        gc.collect()
+        alive.append(sum(isinstance(each, DesignTurn | AgentTurn) for each in gc.get_objects()))
+        return "\\boxed{4}"
+
+    grow([FOUR], TokenEngine(designs(SINGLE)), TokenEngine(reply), executions=8, max_concurrent=1)
+    # Of 2 Designers' turns and 16 agents': the one that is being asked, and perhaps the one before.
+    assert len(alive) == 16
+    assert max(alive) <= 2
 
 
 def test_a_fixed_program_needs_no_designer() -> None:

@@ -1,8 +1,10 @@
 """Trajectories hold exactly what engines were asked and chose, token for token (docs/architecture.md, decision 6)."""
 
 import asyncio
+import sys
+from array import array
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,9 +63,9 @@ def cut(turns: list[AgentTurn], execution: int = 5) -> list[Trajectory]:
 
 def check_tokens(trajectory: Trajectory) -> None:
     """The mask is 1 on chosen ids and nowhere else, and each has its own log-probability beside it."""
-    assert trajectory.loss_mask == [int(token >= CHOSEN) for token in trajectory.token_ids]
+    assert list(trajectory.loss_mask) == [int(token >= CHOSEN) for token in trajectory.token_ids]
     expected = [logprob_of(token) if token >= CHOSEN else 0.0 for token in trajectory.token_ids]
-    assert trajectory.behaviour_logprobs == expected
+    assert trajectory.behaviour_logprobs == array("f", expected)
     assert trajectory.chosen == sum(trajectory.loss_mask) > 0
 
 
@@ -71,7 +73,7 @@ def chosen(trajectory: Trajectory) -> list[int]:
     return [token for token, mask in zip(trajectory.token_ids, trajectory.loss_mask, strict=True) if mask]
 
 
-def text(tokens: list[int]) -> str:
+def text(tokens: Sequence[int]) -> str:
     return "".join(chr(token) if token < CHOSEN else "#" for token in tokens)
 
 
@@ -97,7 +99,7 @@ def test_a_tool_loop_is_one_trajectory() -> None:
         last = turns[-1].completion
         assert last is not None
         # Every token that the engine was shown or chose at the last turn, and no other.
-        assert trajectory.token_ids == [*(last.prompt_token_ids or []), *(last.token_ids or [])]
+        assert list(trajectory.token_ids) == [*(last.prompt_token_ids or []), *(last.token_ids or [])]
         assert trajectory.weights_version == last.weights_version
         prompt = turns[0].completion.prompt_token_ids if turns[0].completion else None
         assert trajectory.coordinates == Coordinates(
@@ -126,7 +128,7 @@ def test_a_template_that_cannot_extend_begins_a_new_trajectory() -> None:
     for trajectory in trajectories:
         check_tokens(trajectory)
         # What was generated before is prompt now: characters, masked.
-        assert trajectory.loss_mask == sorted(trajectory.loss_mask)
+        assert list(trajectory.loss_mask) == sorted(trajectory.loss_mask)
     assert TOOL_CALL in text(trajectories[1].token_ids)
     assert len({each.coordinates.prompt for each in trajectories}) == 7
 
@@ -222,9 +224,9 @@ def turn(path: str, prompt: list[int], ids: list[int], number: int = 0, continue
 def test_a_trajectory_worked_by_hand() -> None:
     a, b, c = CHOSEN, CHOSEN + 1, CHOSEN + 2
     (trajectory,) = cut([turn("A", [1, 2], [a]), turn("A", [1, 2, a, 3], [b, c], 1, continues="A#0")])
-    assert trajectory.token_ids == [1, 2, a, 3, b, c]
-    assert trajectory.loss_mask == [0, 0, 1, 0, 1, 1]
-    assert trajectory.behaviour_logprobs == [0, 0, -0.001, 0, -0.002, -0.003]
+    assert trajectory.token_ids == array("i", [1, 2, a, 3, b, c])
+    assert trajectory.loss_mask == array("b", [0, 0, 1, 0, 1, 1])
+    assert trajectory.behaviour_logprobs == array("f", [0, 0, -0.001, 0, -0.002, -0.003])
     assert (trajectory.chosen, trajectory.weights_version) == (3, 7)
 
 
@@ -238,7 +240,16 @@ def test_no_token_is_learnt_twice_where_two_turns_continue_one() -> None:
         ]
     )
     assert [chosen(each) for each in both] == [[a, b], [c]]
-    assert both[1].loss_mask == [0, 0, 0, 1]
+    assert list(both[1].loss_mask) == [0, 0, 0, 1]
+
+
+def test_a_token_takes_nine_bytes() -> None:
+    """What a step of thousands of runs keeps until the update. Log-probabilities are float32, as it computes them."""
+    ids = [1_000_000 + number for number in range(10_000)]
+    (trajectory,) = cut([turn("A", [1], ids)])
+    columns = (trajectory.token_ids, trajectory.loss_mask, trajectory.behaviour_logprobs)
+    assert [(column.typecode, column.itemsize) for column in columns] == [("i", 4), ("b", 1), ("f", 4)]
+    assert sum(map(sys.getsizeof, columns)) < 10 * len(ids)
 
 
 @pytest.mark.parametrize(
@@ -322,9 +333,9 @@ def test_turns_that_are_cut_one_by_one_are_actions() -> None:
     for action in actions:
         done = by_text[tuple(chosen(action))]
         # The prompt holds what the same agent chose before; it is the earlier actions' to learn.
-        assert action.token_ids == [*(done.prompt_token_ids or []), *(done.token_ids or [])]
-        assert action.loss_mask == sorted(action.loss_mask)
-        assert action.behaviour_logprobs[-action.chosen :] == done.logprobs
+        assert list(action.token_ids) == [*(done.prompt_token_ids or []), *(done.token_ids or [])]
+        assert list(action.loss_mask) == sorted(action.loss_mask)
+        assert action.behaviour_logprobs[-action.chosen :] == array("f", done.logprobs or [])
         assert action.coordinates.prompt == digest(done.prompt_token_ids or [])
 
 
@@ -366,9 +377,9 @@ def test_a_design_is_one_trajectory() -> None:
     assert trajectory == Trajectory(
         role="designer",
         coordinates=Coordinates(question="q", design=3, agent="designer", turn=0, prompt=digest([1, 2])),
-        token_ids=[1, 2, CHOSEN, CHOSEN + 1],
-        loss_mask=[0, 0, 1, 1],
-        behaviour_logprobs=[0, 0, -0.001, -0.002],
+        token_ids=array("i", [1, 2, CHOSEN, CHOSEN + 1]),
+        loss_mask=array("b", [0, 0, 1, 1]),
+        behaviour_logprobs=array("f", [0, 0, -0.001, -0.002]),
         temperature=0.9,
         weights_version=7,
     )
@@ -379,11 +390,11 @@ def test_a_design_is_one_trajectory() -> None:
 def test_a_repair_goes_on_where_its_prompt_extends_the_reply() -> None:
     first = designer_turn([1], [CHOSEN])
     (whole,) = designer_trajectories([first, designer_turn([1, CHOSEN, 2], [CHOSEN + 1])], question="q", design=0)
-    assert (whole.token_ids, whole.loss_mask) == ([1, CHOSEN, 2, CHOSEN + 1], [0, 1, 0, 1])
+    assert (list(whole.token_ids), list(whole.loss_mask)) == ([1, CHOSEN, 2, CHOSEN + 1], [0, 1, 0, 1])
     assert (whole.coordinates.turn, whole.coordinates.prompt) == (0, digest([1]))
     for anew in ([1, 9, 2], [1], [9, CHOSEN, 2]):
         parts = designer_trajectories([first, designer_turn(anew, [CHOSEN + 1])], question="q", design=0)
-        assert [(each.token_ids, each.loss_mask[-1], each.coordinates.turn) for each in parts] == [
+        assert [(list(each.token_ids), each.loss_mask[-1], each.coordinates.turn) for each in parts] == [
             ([1, CHOSEN], 1, 0),
             ([*anew, CHOSEN + 1], 1, 1),
         ]
@@ -407,7 +418,7 @@ def test_designs_that_were_really_sampled(in_jail: Callable[..., Any]) -> None:
     for trajectory, each in ((bad, design.turns[0]), (mended, design.turns[1])):
         check_tokens(trajectory)
         prompt = rendered(each.request.messages)
-        assert trajectory.token_ids[: len(prompt)] == prompt
+        assert list(trajectory.token_ids[: len(prompt)]) == prompt
         assert trajectory.chosen == len(each.completion.text) + 1
     assert [bad.coordinates.turn, mended.coordinates.turn] == [0, 1]
 
