@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import workflow
 from designer.features import clean, domain_of
@@ -172,6 +172,14 @@ def short_design_messages(problem: str) -> list[ChatMessage]:
     signatures = "\n".join(line for name in _SHORT_NAMES for line in signature_lines(name))
     system = _SHORT.format(names=", ".join(_SHORT_NAMES), signatures=signatures)
     return [ChatMessage(role="system", content=system), ChatMessage(role="user", content=_problem(problem))]
+
+
+def template_reply(template: Template, domain: Literal["math", "code"]) -> str:
+    """A reply to the short prompt that chooses a template and writes out its program, for a problem of `domain`."""
+    return (
+        f"Problem Type: {domain.upper()}\nWorkflow Pattern: {template.pattern}\n"
+        f"<code>\n{template.program.strip()}\n</code>"
+    )
 
 
 def repair_messages(messages: Sequence[ChatMessage], reply: str, findings: Sequence[Finding]) -> list[ChatMessage]:

@@ -20,7 +20,7 @@ from engine.session import call_seed
 from sandbox.protocol import Sandbox
 from templates import Template, load_templates
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling, Usage
-from workflow.failures import EngineFailed, Failure, Finding, MetaAgentError, ProgramRejected
+from workflow.failures import EngineFailed, Failure, Finding, LimitExceeded, MetaAgentError, ProgramRejected
 from workflow.graph import GraphNode
 
 
@@ -110,6 +110,46 @@ async def sample_designs(
     if len(unasked) == m:
         raise unasked[0]
     return [design for design, _ in outcomes]
+
+
+async def sample_design(
+    problem: str,
+    engine: Engine,
+    sandbox: Sandbox,
+    *,
+    wall_s: float,
+    sampling: Sampling | None = None,
+    style: Literal["full", "short"] = "full",
+    templates: Sequence[Template] | None = None,
+    k: int = 3,
+    repair: bool = True,
+    seed: int = 0,
+) -> Design:
+    """One design, as `sample_designs` makes it, within `wall_s` seconds; past them the engine counts as failed.
+
+    Where the conversation is too long for the model, the design's `error` says so.
+    """
+    clock = asyncio.timeout(wall_s)
+    try:
+        async with clock:
+            (design,) = await sample_designs(
+                problem,
+                engine,
+                sandbox,
+                sampling=sampling,
+                style=style,
+                templates=templates,
+                k=k,
+                repair=repair,
+                seed=seed,
+            )
+    except TimeoutError:
+        if not clock.expired():  # somebody else's, such as an engine's
+            raise
+        raise EngineFailed(engine.name, f"no design within wall_s={wall_s:g}") from None
+    except LimitExceeded as outgrown:
+        return Design(index=0, error=outgrown.record())
+    return design
 
 
 class _Sampler:

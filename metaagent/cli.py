@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from metaagent import eval_command, sft_command, training
+from metaagent import distill_command, eval_command, sft_command, training
 from metaagent.console import (
     EXIT_CODES,
     ExitCode,
@@ -340,6 +340,7 @@ def demo(
 
 app.command(epilog=EXIT_CODES)(command(training.train))
 app.command("eval", epilog=EXIT_CODES)(command(eval_command.evaluate))
+app.command(epilog=EXIT_CODES)(command(distill_command.distill))
 app.command(epilog=EXIT_CODES)(command(sft_command.sft))
 
 

@@ -15,11 +15,12 @@ from types import TracebackType
 
 from pydantic import BaseModel
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TaskID
 from rich.table import Table
 
 from metaagent.console import fields, heading, note, raw, safe, stderr, usage_error
 from metaagent.inputs import read_text
+from metaagent.progress import counting_bar
 from metaagent.running import open_engine, open_sandbox
 from metaagent.transcript import print_shares, totals
 from tasks import DatasetError, Problem, read_task
@@ -144,17 +145,7 @@ class EvalProgress:
         self.attempts: list[Attempt] = []
         self._total = total
         self._correct = self._tokens = 0
-        console = stderr()
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        self._progress = counting_bar(stderr())
         self._task = TaskID(0)
 
     @property

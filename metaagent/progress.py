@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from metaagent.console import safe, stderr
 from workflow.trace import AgentTurn, CodeRan, Event, LimitHit, ToolCalled
+
+
+def counting_bar(console: Console) -> Progress:
+    """A bar for tasks of a known size, with what is done of it."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
 class LiveProgress:

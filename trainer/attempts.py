@@ -1,13 +1,11 @@
 """The record of an evaluation: one graded attempt per line of `results.jsonl`, and a Trace per run.
 
-It survives a kill: lines are written whole and at once, a torn last one is dropped when the folder is opened again.
-Making attempts is `trainer.evaluate`'s business, summing them up `trainer.evaluation_report`'s.
+It survives a kill, as all `trainer.records` do. Making attempts is `trainer.evaluate`'s business, summing them up
+`trainer.evaluation_report`'s.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import zlib
 from collections.abc import Mapping
@@ -15,9 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from tasks.answers import Domain
+from trainer.records import agree, has_lines, line_of, read_records
 from workflow.failures import FailureKind
 from workflow.graph import GraphNode, Structure
 from workflow.usage import PolicyRole, Tally
@@ -62,12 +61,6 @@ class Attempt(BaseModel):
     """File of the run's Trace, relative to the folder."""
 
 
-def line_of(attempt: Attempt) -> str:
-    """One line of JSON. Halves of surrogate pairs, which are no text, become `?`."""
-    line = json.dumps(attempt.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
-    return line.encode(errors="replace").decode() + "\n"
-
-
 class AttemptLog:
     """The attempts in `folder`, which is made if need be; without a folder it keeps nothing.
 
@@ -83,10 +76,10 @@ class AttemptLog:
         if folder is None:
             return
         (folder / TRACES).mkdir(parents=True, exist_ok=True)
-        _agree(folder / SETTINGS, made_by)
         results = folder / RESULTS
+        agree(folder / SETTINGS, made_by, begun=has_lines(results))
         if results.exists():
-            self.kept = _read(results)
+            self.kept = [attempt for _, attempt in read_records(results, Attempt)]
         self._file = results.open("a", encoding="utf-8", newline="\n")
 
     def add(self, attempt: Attempt) -> None:
@@ -109,49 +102,3 @@ class AttemptLog:
     ) -> None:
         if self._file is not None:
             self._file.close()
-
-
-def _agree(path: Path, made_by: Mapping[str, Any]) -> None:
-    """Write down how attempts are made; ValueError where something else is written there."""
-    if not path.exists():
-        written = path.with_suffix(".tmp")
-        written.write_text(json.dumps(made_by, indent=1) + "\n", encoding="utf-8")
-        os.replace(written, path)
-        return
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no record of an evaluation: {error}. Fix: use another folder") from None
-    now = json.loads(json.dumps(made_by))
-    for name in {**now, **before} if isinstance(before, dict) else ["evaluation"]:
-        then = before.get(name) if isinstance(before, dict) else before
-        if then != now.get(name):
-            raise ValueError(
-                f"{path.parent} holds attempts with {name}={_short(then)}, not {_short(now.get(name))}. "
-                "Fix: use another folder, or the same settings"
-            )
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _read(path: Path) -> list[Attempt]:
-    """All attempts of a file, from which a torn last line is cut off."""
-    text = path.read_bytes()
-    whole = text.rfind(b"\n") + 1
-    if whole < len(text):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-    attempts = []
-    for number, line in enumerate(text[:whole].splitlines(), 1):
-        try:
-            attempts.append(Attempt.model_validate_json(line))
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "the line"
-            raise ValueError(
-                f"{path}, line {number}: {first['msg']} ({place}). Fix: delete the line; its attempt is then made again"
-            ) from None
-    return attempts

@@ -8,10 +8,7 @@ the evaluation; what is done is kept. Nothing here trains, and sums over attempt
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,17 +19,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from designer.bank import design_from_bank
 from designer.check import check_program
-from designer.sample import sample_designs
+from designer.sample import sample_design
 from engine.protocol import Engine
 from engine.session import Run
 from sandbox.protocol import Sandbox
 from tasks.answers import final_answer
 from tasks.problems import Problem
 from trainer.attempts import Attempt, AttemptLog
+from trainer.records import check_ids, check_same, problem_digest
 from trainer.reward import correctness
 from trainer.rollout import TraceFile, derived_seed, raise_infrastructure, retried
 from workflow.completion import Completion, Sampling
-from workflow.failures import EngineFailed, Failure, LimitExceeded, ProgramRejected
+from workflow.failures import Failure, ProgramRejected
 from workflow.graph import GraphNode, structure
 from workflow.limits import Limits
 from workflow.usage import PolicyRole, usage_report
@@ -127,10 +125,7 @@ async def evaluate(
 def _check(problems: Sequence[Problem], designer: Engine | None, program: str | None) -> None:
     if designer is not None and program is not None:
         raise ValueError("programs come from the designer or are given. Fix: leave out designer or program")
-    ids = [problem.id for problem in problems]
-    twice = next((name for name, count in Counter(ids).items() if count > 1), None)
-    if twice is not None:
-        raise ValueError(f"two problems have the id {twice!r}. Fix: give them different ids")
+    check_ids(problems)
 
 
 def _kept(log: AttemptLog, wanted: Sequence[tuple[Problem, int]]) -> dict[tuple[str, int], Attempt]:
@@ -138,16 +133,8 @@ def _kept(log: AttemptLog, wanted: Sequence[tuple[Problem, int]]) -> dict[tuple[
     digests = {(problem.id, number): problem_digest(problem) for problem, number in wanted}
     kept = {(attempt.problem, attempt.attempt): attempt for attempt in log.kept}
     for place, attempt in kept.items():
-        if place in digests and attempt.problem_digest != digests[place]:
-            raise ValueError(
-                f"problem {attempt.problem!r} has changed since {log.folder} was begun. Fix: use another folder"
-            )
+        check_same(attempt.problem, attempt.problem_digest, digests.get(place), log.folder)
     return {place: kept[place] for place in digests if place in kept}
-
-
-def problem_digest(problem: Problem) -> str:
-    """Tells whether a problem is the one that was attempted before."""
-    return hashlib.blake2b(json.dumps(problem.model_dump(mode="json")).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,25 +206,16 @@ class _Evaluation:
         )
 
     async def sampled(self, problem: Problem, designer: Engine, seed: int) -> _Designed:
-        wall_s = self.settings.limits.wall_s
-        clock = asyncio.timeout(wall_s)
-        try:
-            async with clock:
-                (design,) = await sample_designs(
-                    problem.question,
-                    designer,
-                    self.sandbox,
-                    sampling=self.settings.designer_sampling,
-                    style=self.settings.style,
-                    repair=self.settings.repair,
-                    seed=seed,
-                )
-        except TimeoutError:
-            if not clock.expired():  # somebody else's, such as an engine's
-                raise
-            raise EngineFailed(designer.name, f"no design within wall_s={wall_s:g}") from None
-        except LimitExceeded as outgrown:  # the conversation is too long for the model: nothing can be designed
-            return _Designed(failure=outgrown.record())
+        design = await sample_design(
+            problem.question,
+            designer,
+            self.sandbox,
+            wall_s=self.settings.limits.wall_s,
+            sampling=self.settings.designer_sampling,
+            style=self.settings.style,
+            repair=self.settings.repair,
+            seed=seed,
+        )
         return _Designed(
             program=design.source,
             graph=design.graph,

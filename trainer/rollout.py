@@ -107,7 +107,7 @@ class Rollout:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(question.grow()) for question in questions]
         except ExceptionGroup as failures:
-            raise _first(failures) from None
+            raise first_failure(failures) from None
         return [task.result() for task in tasks]
 
 
@@ -271,6 +271,7 @@ def raise_infrastructure(run: Run) -> None:
     raise SandboxUnavailable(reason)
 
 
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+def first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first exception of a group, those of groups within it included."""
     first = failures.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+    return first_failure(first) if isinstance(first, BaseExceptionGroup) else first
