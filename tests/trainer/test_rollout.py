@@ -210,9 +210,14 @@ def test_traces_grow_while_runs_are_under_way(tmp_path: Path) -> None:
 def test_what_only_the_traces_need_is_not_held_while_runs_are_under_way() -> None:
     alive: list[int] = []
 
-    def reply(_: CompletionRequest) -> str:
+    def held() -> int:
         gc.collect()
-        alive.append(sum(isinstance(each, DesignTurn | AgentTurn) for each in gc.get_objects()))
+        return sum(isinstance(each, DesignTurn | AgentTurn) for each in gc.get_objects())
+
+    of_other_tests = held()
+
+    def reply(_: CompletionRequest) -> str:
+        alive.append(held() - of_other_tests)
         return "\\boxed{4}"
 
     grow([FOUR], TokenEngine(designs(SINGLE)), TokenEngine(reply), executions=8, max_concurrent=1)
