@@ -10,7 +10,6 @@ text, chat or threads; imports torch, and so is itself imported only when a mode
 
 from __future__ import annotations
 
-import importlib
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -18,7 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
+from engine.roomy_cache import is_plain, roomy_cache
 from workflow.completion import FinishReason, Sampling
 
 
@@ -34,6 +35,8 @@ class Row:
     """Whether the tokens so far end the completion (stop strings)."""
     is_abandoned: Callable[[], bool]
     """Whether nobody waits for this row any more."""
+    on_finish: Callable[[Row], None] = lambda _: None
+    """Called once, when `finish` is set; the other rows go on."""
     tokens: list[int] = field(default_factory=list)
     """Includes the end token, if one was drawn."""
     logprobs: list[float] = field(default_factory=list)
@@ -48,62 +51,122 @@ class Row:
             self.finish = "length"
         elif self.is_abandoned():
             self.finish = "abort"
+        if self.finish is not None:
+            self.on_finish(self)
+
+
+JOIN_EVERY = 8
+"""Tokens after which those who wait may join: to join costs about as much as a token."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows that run together. All end in the same column of the cache; to the left they are padded."""
+
+    rows: list[Row]
+    dice: list[random.Random]
+    cache: Any
+    mask: torch.Tensor
+    """[rows, columns], 1 where a row has a token."""
+    logits: torch.Tensor
+    """Of each row's next token, float32 [rows, vocabulary]."""
+
+    def keep(self, which: list[int]) -> None:
+        """Let go of the other rows, and of columns that were theirs alone."""
+        index = torch.tensor(which, device=self.mask.device)
+        self.rows, self.dice = [self.rows[at] for at in which], [self.dice[at] for at in which]
+        self.cache.batch_select_indices(index)
+        self.mask, self.logits = self.mask[index], self.logits[index]
+        unused = int(self.mask.any(0).int().argmax())
+        if unused and is_plain(self.cache):
+            self.mask = self.mask[:, unused:]
+            for layer in self.cache.layers:
+                layer.keys, layer.values = layer.keys[:, :, unused:], layer.values[:, :, unused:]
+
+    def join(self, other: _Batch) -> None:
+        """Take the other's rows in."""
+        columns = max(self.mask.shape[1], other.mask.shape[1])
+
+        def both(one: torch.Tensor, another: torch.Tensor, dim: int) -> torch.Tensor:
+            """Padded on the left of dimension `dim`, counted from the end."""
+            sides = ((0, 0) * (-dim - 1) + (columns - each.shape[dim], 0) for each in (one, another))
+            return torch.cat([F.pad(each, side) for each, side in zip((one, another), sides, strict=True)])
+
+        for mine, theirs in zip(self.cache.layers, other.cache.layers, strict=True):
+            mine.keys, mine.values = both(mine.keys, theirs.keys, -2), both(mine.values, theirs.values, -2)
+        self.rows, self.dice = self.rows + other.rows, self.dice + other.dice
+        self.mask, self.logits = both(self.mask, other.mask, -1), torch.cat([self.logits, other.logits])
 
 
 @torch.inference_mode()
-def generate(model: Any, rows: Sequence[Row], ends: frozenset[int]) -> None:
+def generate(
+    model: Any,
+    rows: Sequence[Row],
+    ends: frozenset[int],
+    joining: Callable[[int], Sequence[Row]] = lambda _: (),
+) -> None:
     """Continue all rows until each has finished. Raises FloatingPointError where the model gives NaN.
 
-    Equal prompts, such as those of several executions of one design, are read once. Rows that have finished leave
-    the batch when they are half of it.
+    `joining` is asked now and then which rows come in beside those that are under way, whose number it is told; it ends
+    when it has none and nothing is under way. Equal prompts, such as those of several executions of one design, are
+    read once. Rows that have finished leave the batch when they are an eighth of it.
     """
-    cache = importlib.import_module("transformers").DynamicCache(config=model.config)
-
-    def kept(which: list[int], *tensors: torch.Tensor) -> list[torch.Tensor]:
-        index = torch.tensor(which, device=model.device)
-        cache.batch_select_indices(index)
-        return [tensor[index] for tensor in tensors]
-
-    def logits_after(ids: torch.Tensor) -> torch.Tensor:
-        """For the last column, float32 [batch, vocabulary]."""
-        output = model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        return output.logits[:, -1].float()
-
-    prompts = {prompt: number for number, prompt in enumerate(dict.fromkeys(tuple(row.prompt) for row in rows))}
-    width = max(map(len, prompts))
-    # Left padding: all rows end in the same column. What the pad token is does not matter, being masked.
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=model.device)
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    logits = logits_after(
-        torch.tensor([[0] * (width - len(prompt)) + [*prompt] for prompt in prompts], device=model.device)
-    )
-    live = list(rows)
-    dice = [random.Random(row.sampling.seed) for row in rows]
-    logits, mask, positions = kept([prompts[tuple(row.prompt)] for row in rows], logits, mask, positions)
+    batch = _read(model, rows)
+    step = 0
     while True:
-        points = [0.0 if row.finish else die.random() for row, die in zip(live, dice, strict=True)]
-        drawn, logprobs = draw(logits, [row.sampling for row in live], points)
-        for row, token, logprob in zip(live, drawn.tolist(), logprobs.tolist(), strict=True):
+        points = [0.0 if row.finish else die.random() for row, die in zip(batch.rows, batch.dice, strict=True)]
+        drawn, logprobs = draw(batch.logits, [row.sampling for row in batch.rows], points)
+        for row, token, logprob in zip(batch.rows, drawn.tolist(), logprobs.tolist(), strict=True):
             if row.finish is None:
                 if not math.isfinite(logprob):
                     raise FloatingPointError("the model gave logits that are not finite")
                 row.add(token, logprob, ends)
-        left = [index for index, row in enumerate(live) if row.finish is None]
+        left = [index for index, row in enumerate(batch.rows) if row.finish is None]
+        step += 1
+        comes_in: Sequence[Row] = ()
+        if not left or (step % JOIN_EVERY == 0 and is_plain(batch.cache)):
+            comes_in = joining(len(left))
         if not left:
-            return
-        if len(left) <= len(live) // 2:
-            live, dice = [live[index] for index in left], [dice[index] for index in left]
-            drawn, mask, positions = kept(left, drawn, mask, positions)
-        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=-1)
-        positions = positions[:, -1:] + 1
-        logits = logits_after(drawn[:, None])
+            if not comes_in:
+                return
+            batch = _read(model, comes_in)
+            continue
+        finished = len(batch.rows) - len(left)
+        if finished and (comes_in or finished >= len(batch.rows) // 8):
+            batch.keep(left)
+            drawn = drawn[left]
+        batch.mask = torch.cat([batch.mask, batch.mask.new_ones(len(batch.mask), 1)], dim=-1)
+        batch.logits = _logits(model, batch.cache, drawn[:, None], batch.mask, batch.mask.sum(-1, keepdim=True) - 1)
+        if comes_in:
+            batch.join(_read(model, comes_in))
+
+
+def _read(model: Any, rows: Sequence[Row]) -> _Batch:
+    """Rows whose prompts have been read."""
+    cache = roomy_cache(model.config)
+    prompts = {prompt: number for number, prompt in enumerate(dict.fromkeys(tuple(row.prompt) for row in rows))}
+    width = max(map(len, prompts))
+    # What the pad token is does not matter, being masked.
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=model.device)
+    ids = torch.tensor([[0] * (width - len(prompt)) + [*prompt] for prompt in prompts], device=model.device)
+    logits = _logits(model, cache, ids, mask, (mask.cumsum(-1) - 1).clamp(min=0))
+    index = torch.tensor([prompts[tuple(row.prompt)] for row in rows], device=model.device)
+    cache.batch_select_indices(index)
+    dice = [random.Random(row.sampling.seed) for row in rows]
+    return _Batch(list(rows), dice, cache, mask[index], logits[index])
+
+
+def _logits(model: Any, cache: Any, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """For the last column, float32 [batch, vocabulary]."""
+    output = model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return output.logits[:, -1].float()
 
 
 def draw(

@@ -1,8 +1,8 @@
 """Completions from a model in this process, through `transformers` and torch (the extra `local`).
 
-Requests that wait are run together, `max_batch` at a time, in one worker thread; the event loop stays free. A
-wave runs until its longest completion is done, so this engine is exact and simple rather than fast. It does not
-train, and does not share a model between processes.
+Requests that wait are run together, `max_batch` at a time, in one worker thread; the event loop stays free. A wave
+begins with those who wait, others join it as they come and as there is room, and each is answered when it is done. This
+engine does not train, and does not share a model between processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GATHER_S = 0.005
 """Pause before a wave starts, so that calls made at the same moment share it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Job:
     request: CompletionRequest
     future: Future[Completion]
@@ -92,6 +92,8 @@ class TransformersEngine:
         self._loaded: _Loaded | None = None
         self._closed = False
         self._broken = ""
+        self._updates = 0
+        """New weights that wait for the wave's end; nobody joins it then."""
         self.weights_version = 0
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -114,7 +116,9 @@ class TransformersEngine:
         new ones. `tensors` are named as in the model's state dict."""
         if self._closed:
             raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", 0)
+        self._updates += 1
         future = self._worker.submit(self._update, version, tensors, probe)
+        future.add_done_callback(lambda _: self._updated())
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await asyncio.wrap_future(future)
@@ -122,6 +126,9 @@ class TransformersEngine:
             raise EngineFailed(
                 self.name, f"no new weights within timeout_s={self.timeout_s:g}. Fix: raise it"
             ) from error
+
+    def _updated(self) -> None:
+        self._updates -= 1
 
     def _update(self, version: int, tensors: Mapping[str, Any], probe: Probe | None) -> str:
         if self._loaded is None:
@@ -159,30 +166,38 @@ class TransformersEngine:
         return taken
 
     def _run_wave(self) -> None:
-        """Serve up to `max_batch` waiting requests. In the worker thread; every error reaches those who wait."""
+        """Serve those who wait, up to `max_batch` at once. In the worker thread; every error reaches them."""
         if not self._waiting:
             return  # an earlier wave served what this one was called for
         time.sleep(GATHER_S)
-        jobs = self._running = self._take(self.max_batch)
+        jobs = self._take(self.max_batch)
+        self._running += jobs
         try:
             if self._loaded is None:
                 self._loaded = self._load()
             if self._broken:
                 raise EngineFailed(self.name, self._broken)
-            rows = [(job, row) for job in jobs if (row := self._row(self._loaded, job))]
+            rows = self._rows(self._loaded, jobs)
             if rows:
                 generation = importlib.import_module("engine.generation")
-                generation.generate(self._loaded.model, [row for _, row in rows], self._loaded.chat.ends)
-            for job, row in rows:
-                _settle(job.future, self._completion(self._loaded, row))
+                generation.generate(self._loaded.model, rows, self._loaded.chat.ends, self._joining)
         except EngineFailed as error:
-            self._fail(jobs, error)
+            self._fail(self._running, error)
         except Exception as error:
             fix = "lower max_batch" if "OutOfMemory" in type(error).__name__ else "see the error"
-            reason = f"{type(error).__name__} while generating {len(jobs)} completions: {error}. Fix: {fix}"
-            self._fail(jobs, EngineFailed(self.name, reason))
+            count = len(self._running)
+            reason = f"{type(error).__name__} while generating {count} completions: {error}. Fix: {fix}"
+            self._fail(self._running, EngineFailed(self.name, reason))
         finally:
             self._running = []
+
+    def _joining(self, under_way: int) -> list[Row]:
+        """Who joins the wave; nobody while new weights wait, which no wave may see come in."""
+        if self._updates or self._loaded is None:
+            return []
+        jobs = self._take(self.max_batch - under_way)
+        self._running += jobs
+        return self._rows(self._loaded, jobs)
 
     def _fail(self, jobs: Iterable[_Job], error: MetaAgentError) -> None:
         for job in jobs:
@@ -212,6 +227,9 @@ class TransformersEngine:
             context=min((each for each in contexts if each is not None), default=None),
         )
 
+    def _rows(self, loaded: _Loaded, jobs: Iterable[_Job]) -> list[Row]:
+        return [row for job in jobs if (row := self._row(loaded, job))]
+
     def _row(self, loaded: _Loaded, job: _Job) -> Row | None:
         """The job's place in the wave; None (and the job failed) where its prompt cannot be used."""
         request = job.request
@@ -228,12 +246,18 @@ class TransformersEngine:
         room = request.sampling.max_tokens
         if loaded.context is not None:
             room = min(room, loaded.context - len(prompt))
+
+        def done(row: Row) -> None:
+            self._running.remove(job)
+            _settle(job.future, self._completion(loaded, row))
+
         return generation.Row(
             prompt=prompt,
             sampling=request.sampling,
             max_tokens=room,
             is_stopped=_stop_check(loaded.chat, request.sampling.stop),
             is_abandoned=job.future.done,
+            on_finish=done,
         )
 
     def _completion(self, loaded: _Loaded, row: Row) -> Completion:

@@ -95,19 +95,68 @@ def test_tokens_do_not_depend_on_the_neighbours_or_the_order_of_arrival(folder: 
     assert expected[0] != expected[5], "another seed must give other tokens"
 
 
-def test_waves_are_shared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waves_are_shared_and_joined_where_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from engine import generation
 
-    sizes: list[int] = []
+    begun, joined = list[int](), list[tuple[int, int]]()
     real = generation.generate
 
-    def counting(model: Any, rows: Any, ends: Any) -> None:
-        sizes.append(len(rows))
-        real(model, rows, ends)
+    def counting(model: Any, rows: Any, ends: Any, joining: Any) -> None:
+        def come_in(under_way: int) -> Any:
+            new = joining(under_way)
+            if new:
+                joined.append((under_way, len(new)))
+            return new
+
+        begun.append(len(rows))
+        real(model, rows, ends, come_in)
 
     monkeypatch.setattr(generation, "generate", counting)
-    run(folder, [chat("x", seed=i, max_tokens=2) for i in range(5)], max_batch=3)
-    assert sizes == [3, 2]
+    run(folder, [chat("x", seed=i, temperature=1e-6, max_tokens=2) for i in range(5)], max_batch=3)
+    assert (begun, joined) == ([3], [(0, 2)])
+
+
+def test_a_completion_does_not_wait_for_the_longest_nor_for_a_wave(folder: Path) -> None:
+    """A short one is answered while a long one goes on, and so is one that was asked for after that."""
+    ended: list[int] = []
+
+    async def go() -> None:
+        engine = TransformersEngine(str(folder), "cpu")
+
+        async def ask(length: int) -> None:
+            await engine.complete(chat("hi", temperature=0, max_tokens=length))
+            ended.append(length)
+
+        long = asyncio.create_task(ask(600))
+        await ask(3)
+        await ask(4)
+        assert not long.done()
+        await long
+        await engine.close()
+
+    asyncio.run(go())
+    assert ended == [3, 4, 600]
+
+
+def test_nobody_joins_a_wave_while_new_weights_wait(folder: Path, model: Any, gate: Gate) -> None:
+    async def go() -> list[Completion]:
+        engine = TransformersEngine(str(folder), "cpu")
+        first = asyncio.create_task(engine.complete(chat("hi", seed=1, max_tokens=40)))
+        while not gate.reached.is_set():
+            await asyncio.sleep(0.005)
+        update = asyncio.create_task(engine.update_weights(7, new_weights(model)))
+        await asyncio.sleep(0.01)
+        late = asyncio.create_task(engine.complete(chat("hi", seed=1, max_tokens=40)))
+        await asyncio.sleep(0.01)
+        gate.opened.set()
+        await update
+        replies = [await first, await late]
+        await engine.close()
+        return replies
+
+    first, late = asyncio.run(asyncio.wait_for(go(), 60))
+    assert (first.weights_version, late.weights_version) == (0, 7)
+    assert len(first.token_ids or []) > 16, "there was time to join"
 
 
 def test_without_a_seed_completions_differ(folder: Path) -> None:
@@ -467,6 +516,48 @@ def test_equal_prompts_are_read_once_and_finished_rows_leave_the_batch(model: An
     for each in alone:
         generate(model, [each], frozenset())
     assert [each.tokens for each in rows] == [each.tokens for each in alone]
+
+
+def test_rows_that_join_draw_what_they_would_draw_alone(model: Any) -> None:
+    """With longer and shorter prompts, into a batch that others have left."""
+    from engine.generation import JOIN_EVERY, Row, generate
+
+    def row(prompt: list[int], length: int, seed: int) -> Row:
+        return Row(prompt, Sampling(seed=seed), length, lambda tokens: False, lambda: False)
+
+    def rows() -> list[Row]:
+        return [
+            row([5, 6, 7], 3, 0),
+            row([9, 8, 7, 6, 5, 4], 30, 1),
+            row([5, 6, 7], 30, 2),
+            row(list(range(40)), 20, 3),
+            row([3, 4], 9, 4),
+            row([3, 4], 40, 5),
+        ]
+
+    alone, together, finished = rows(), rows(), list[Row]()
+    for each in alone:
+        generate(model, [each], frozenset())
+    for each in together:
+        each.on_finish = finished.append
+    late = {2: together[3:4], 3: together[4:]}  # by how many are under way
+    asked: list[int] = []
+
+    def joining(under_way: int) -> list[Row]:
+        asked.append(under_way)
+        return late.pop(under_way, [])
+
+    spied = Spied(model)
+    generate(spied, together[:3], frozenset(), joining)
+    assert [each.tokens for each in together] == [each.tokens for each in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    assert not late
+    assert asked[0] == 2
+    assert asked[-1] == 0
+    assert [len(each.tokens) for each in finished] == [3, 9, 20, 30, 30, 40]
+    joined = [at for at, (_, columns) in enumerate(spied.sizes) if columns > 1]
+    assert joined == [0, JOIN_EVERY + 1, 2 * JOIN_EVERY + 2], "prompts were read thrice"
 
 
 def new_weights(model: Any, seed: int = 1) -> dict[str, Any]:
