@@ -14,8 +14,8 @@ All draw from the same weights at temperature 1, with the same prompts, generati
   next turn, three times at most. Ours serves the tool inside the program's jail; TRL calls it through its `tools`.
 
 The model is made for it (`benchmarks.geometric_model`): lengths and calls come from its weights and depend on nothing
-else, so neither side knows them beforehand. TRL computes its loss in micro-batches of the size that is fastest for it
-here (`--trl-batch`), without gradient checkpointing, reference model or reports.
+else, so neither side knows them beforehand. Nothing is tuned for either: ours has its default micro-batches, TRL 16
+completions in one (`--trl-batch`), without gradient checkpointing, reference model or reports.
 
     pip install "metaagent[train]" trl==1.16.0
     python -m benchmarks.train [--write] [--rounds 5] [--layers 4] [--width 128] [--only equal]
