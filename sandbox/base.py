@@ -7,6 +7,7 @@ included, is here. Nothing here knows a process, a descriptor or a container.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
@@ -41,13 +42,16 @@ DESCRIBE_LIMITS = Limits(wall_s=20, cpu_s=10, agent_calls=0, tool_calls=0)
 
 
 class JailSandbox(ABC):
-    """Satisfies `sandbox.protocol.Sandbox`. At most `max_jails` of a kind (programs, code, calls) run at once."""
+    """Satisfies `sandbox.protocol.Sandbox`. At most `max_jails` of a kind (programs, code) run at once. Calls and
+    descriptions compute and wait for nothing, so of these only two per core do."""
 
     def __init__(self, *, preload: tuple[str, ...], max_jails: int) -> None:
         self._preload = preload
         # Apart, since a program waits for the code that it runs.
-        kinds: tuple[Kind, ...] = ("program", "code", "call")
+        kinds: tuple[Kind, ...] = ("program", "code")
         self._slots = {kind: asyncio.Semaphore(max_jails) for kind in kinds}
+        # More at once would only use up each other's time limits.
+        self._computing = asyncio.Semaphore(min(max_jails, 2 * len(os.sched_getaffinity(0))))
         self._code: set[JailedCode] = set()
         self._closed = False
 
@@ -128,7 +132,7 @@ class JailSandbox(ABC):
 
     async def describe(self, source: str, question: str = "") -> Description:
         job = {"op": "describe", "source": source, "question": question, "seed": 0}
-        async with self._slots["program"], self._spawner("program") as spawner:
+        async with self._computing, self._spawner("program") as spawner:
             session = Session(_NoEngine(), question=question, program=source, limits=DESCRIBE_LIMITS)
             try:
                 outcome = await self._serve_program(spawner, session, job)
@@ -208,7 +212,7 @@ class JailSandbox(ABC):
         if module not in self._preload:
             raise ValueError(f"{target}: build the sandbox with preload=({module!r}, ...) so that it can be called")
         kernel_limits = {"cpu_s": int(wall_s) + 1, "memory_mb": memory_mb}
-        async with self._slots["call"], self._spawner("call") as spawner:
+        async with self._computing, self._spawner("call") as spawner:
             started = time.monotonic()
             try:
                 async with asyncio.timeout(wall_s), _channel(spawner, kernel_limits) as (jailed, reader, writer):

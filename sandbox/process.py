@@ -23,7 +23,7 @@ class ProcessSandbox(JailSandbox):
 
     `preload` names modules whose functions `call` will run; their `warm()` is called once in the zygote if they have
     one. `mode` forces a mode instead of probing. Where the kernel cannot keep unrestricted code in, code and calls are
-    refused unless `allow_weak`. At most `max_jails` of a kind (programs, code, calls) run at once; more wait. Belongs
+    refused unless `allow_weak`. At most `max_jails` of a kind (programs, code) run at once; more wait. Belongs
     to one event loop.
     """
 

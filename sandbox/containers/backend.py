@@ -31,7 +31,7 @@ class DockerSandbox(JailSandbox):
 
     `preload` names modules, present in the image, whose functions `call` will run. `image` is the one that
     `python -m sandbox.image` builds unless another is named. `box` is what each container may use. At most
-    `max_containers` exist at once, and `max_jails` of a kind (programs, code, calls) run at once, at most `jails_each`
+    `max_containers` exist at once, and `max_jails` of a kind (programs, code) run at once, at most `jails_each`
     in one warm container; more wait. `spares` one-shot containers of each kind in use are kept ready. Belongs to one
     event loop.
     """

@@ -220,3 +220,31 @@ def test_a_start_is_quick(jail):
     for _ in range(10):
         jail.code("1")
     assert time.monotonic() - started < 5
+
+
+def test_a_burst_of_calls_and_checks_takes_turns(mode):
+    """They compute; all at once, each would use up its time limit waiting for a core."""
+    called = "sandbox.conformance.called_functions"
+    most = {"call": 0, "program": 0}
+
+    class Watched(ProcessSandbox):
+        at_work = 0
+
+        async def _acquire(self, kind):
+            spawner = await super()._acquire(kind)
+            Watched.at_work += 1
+            most[kind] = max(most[kind], Watched.at_work)
+            return spawner
+
+        def _release(self, spawner):
+            Watched.at_work -= 1
+            super()._release(spawner)
+
+    async def work():
+        async with Watched(mode=mode, preload=(called,)) as sandbox:
+            calls = [sandbox.call(f"{called}:sleep", 0.05) for _ in range(24)]
+            shown = [sandbox.describe(AGENT, "q") for _ in range(24)]
+            return await asyncio.gather(*calls, *shown)
+
+    assert len(asyncio.run(work())) == 48
+    assert 2 <= max(most.values()) <= 2 * len(os.sched_getaffinity(0))
