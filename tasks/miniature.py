@@ -1,0 +1,190 @@
+r"""A family of small problems with one right answer each, for policies of a few million weights.
+
+How agents work together matters by the nature of the kinds:
+
+    sum      "What is 47 + 38?"                            one agent is enough
+    chain    "Add up 47, 8, 63, 21, 90, 15."               many easy steps: errors add up, and differ from try to try
+    product  "What is 482 * 771?"                           more than can be done in the head: needs a tool
+    pair     "Which two of 3, 8, 12, 17, 25, 31 add up to 42?"    hard to find, easy to check
+
+Problems are drawn from a seed; which split one belongs to follows from its text alone, so splits are disjoint whatever
+the seeds. Answers are graded as any math answer is. Nothing here solves a problem step by step or writes files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tasks.problems import Problem
+
+Kind = Literal["sum", "chain", "product", "pair"]
+Split = Literal["train", "validation", "test"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_TRIES = 1000
+"""Draws per problem before a difficulty is called too narrow."""
+_NUMBERS = r"\d+(?:, \d+)+"
+_FORMS: dict[Kind, re.Pattern[str]] = {
+    "sum": re.compile(r"What is (\d+) \+ (\d+)\?"),
+    "chain": re.compile(rf"Add up ({_NUMBERS})\."),
+    "product": re.compile(r"What is (\d+) \* (\d+)\?"),
+    "pair": re.compile(rf"Which two of ({_NUMBERS}) add up to (\d+)\?"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difficulty:
+    """How large the problems are. Digits are the most that a number has."""
+
+    sum_digits: int = 2
+    chain_digits: int = 2
+    chain_terms: int = 4
+    product_digits: int = 3
+    pair_numbers: int = 6
+    pair_largest: int = 50
+
+    def __post_init__(self) -> None:
+        least = {"chain_terms": 3, "pair_numbers": 3, "pair_largest": self.pair_numbers}
+        for name in self.__slots__:
+            if getattr(self, name) < least.get(name, 1):
+                raise ValueError(f"{name}={getattr(self, name)}: at least {least.get(name, 1)} is needed")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a question of the family asks."""
+
+    kind: Kind
+    numbers: tuple[int, ...]
+    target: int | None = None
+    """What a pair adds up to."""
+
+    @property
+    def answer(self) -> str:
+        """The gold answer, as agents are to write it."""
+        if self.kind == "product":
+            return str(self.numbers[0] * self.numbers[1])
+        if self.kind == "pair":
+            return ", ".join(map(str, self.pairs[0]))
+        return str(sum(self.numbers))
+
+    @property
+    def pairs(self) -> list[tuple[int, ...]]:
+        """The twos of numbers that add up to the target."""
+        return [each for each in itertools.combinations(self.numbers, 2) if sum(each) == self.target]
+
+
+def read(text: str, *, whole: bool = False) -> Reading | None:
+    """The first question of the family that a text holds, or None; with `whole` the text must hold nothing else."""
+    found: list[tuple[int, Kind, re.Match[str]]] = [
+        (match.start(), kind, match)
+        for kind, form in _FORMS.items()
+        if (match := form.fullmatch(text.strip()) if whole else form.search(text))
+    ]
+    if not found:
+        return None
+    _, kind, match = min(found, key=lambda entry: entry[0])
+    if kind in ("sum", "product"):
+        return Reading(kind, (int(match[1]), int(match[2])))
+    numbers = tuple(map(int, match[1].split(", ")))
+    return Reading(kind, numbers, int(match[2]) if kind == "pair" else None)
+
+
+def split_of(question: str) -> Split:
+    """Which split a question belongs to: 70 % train, 10 % validation, 20 % test."""
+    share = hashlib.blake2b(question.encode(), digest_size=2).digest()
+    place = int.from_bytes(share) * 10 >> 16
+    return "train" if place < 7 else "validation" if place < 8 else "test"
+
+
+def problems(
+    kind: Kind, count: int, *, seed: int, split: Split = "train", difficulty: Difficulty | None = None
+) -> list[Problem]:
+    """`count` different problems of one kind and split, in the order in which the seed draws them.
+
+    Raises ValueError where the difficulty leaves too few to draw from.
+    """
+    dice = random.Random(f"{kind} {seed}")
+    draw = _DRAW[kind]
+    drawn: dict[str, Problem] = {}
+    failed = 0
+    while len(drawn) < count:
+        question = draw(dice, difficulty or Difficulty())
+        if question is None or question in drawn or split_of(question) != split:
+            failed += 1
+            if failed > _TRIES:
+                raise ValueError(
+                    f"only {len(drawn)} {kind} problems of split {split} were found, {count} are wanted. "
+                    "Fix: ask for fewer, or for larger ones (Difficulty)"
+                )
+            continue
+        failed = 0
+        reading = read(question)
+        assert reading is not None, question
+        drawn[question] = Problem(
+            id=f"{kind}-{hashlib.blake2b(question.encode(), digest_size=6).hexdigest()}",
+            question=question,
+            domain="math",
+            gold=reading.answer,
+        )
+    return list(drawn.values())
+
+
+def mixed(count: int, *, seed: int, split: Split = "train", difficulty: Difficulty | None = None) -> list[Problem]:
+    """As many problems of each kind, shuffled; the first kinds get one more where `count` does not divide."""
+    each = [count // len(KINDS) + (place < count % len(KINDS)) for place in range(len(KINDS))]
+    drawn = [
+        problem
+        for kind, share in zip(KINDS, each, strict=True)
+        for problem in problems(kind, share, seed=seed, split=split, difficulty=difficulty)
+    ]
+    random.Random(f"mixed {seed}").shuffle(drawn)
+    return drawn
+
+
+def kind_of(problem: Problem) -> Kind:
+    """The kind of a problem of the family; ValueError for any other."""
+    reading = read(problem.question)
+    if reading is None:
+        raise ValueError(f"problem {problem.id} is not of the family: {problem.question[:80]!r}")
+    return reading.kind
+
+
+def _number(dice: random.Random, digits: int) -> int:
+    return dice.randrange(10 ** (digits - 1), 10**digits)
+
+
+def _sum(dice: random.Random, difficulty: Difficulty) -> str:
+    return "What is {} + {}?".format(*(_number(dice, difficulty.sum_digits) for _ in range(2)))
+
+
+def _chain(dice: random.Random, difficulty: Difficulty) -> str:
+    terms = [_number(dice, difficulty.chain_digits) for _ in range(difficulty.chain_terms)]
+    return f"Add up {', '.join(map(str, terms))}."
+
+
+def _product(dice: random.Random, difficulty: Difficulty) -> str:
+    return "What is {} * {}?".format(*(_number(dice, difficulty.product_digits) for _ in range(2)))
+
+
+def _pair(dice: random.Random, difficulty: Difficulty) -> str | None:
+    """None where more than one pair adds up."""
+    numbers = sorted(dice.sample(range(1, difficulty.pair_largest + 1), difficulty.pair_numbers))
+    target = sum(dice.sample(numbers, 2))
+    if len(Reading("pair", tuple(numbers), target).pairs) != 1:
+        return None
+    return f"Which two of {', '.join(map(str, numbers))} add up to {target}?"
+
+
+_DRAW: dict[Kind, Callable[[random.Random, Difficulty], str | None]] = {
+    "sum": _sum,
+    "chain": _chain,
+    "product": _product,
+    "pair": _pair,
+}
