@@ -4,6 +4,7 @@
 # make test-sandbox  the sandbox on every backend that this machine can run; starts a Docker engine where it may
 # make test-vllm  every engine, the real vLLM on CPUs included, against one suite (Python 3.11)
 # make bench-sandbox  runs per second of every sandbox, next to its peers
+# make speedrun  a Designer and an Executor from nothing, trained and measured; about 20 minutes on two cores
 # make test-all  what needs heavy optional packages: local models and training
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-sandbox test-vllm check test-all bench bench-sandbox clean
+.PHONY: demo speedrun test test-sandbox test-vllm check test-all bench bench-sandbox clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -29,12 +30,21 @@ $(VENV)/local: $(VENV)/dev
 	$(INSTALL) --editable ".[dev,train]"
 	touch $@
 
+$(VENV)/speedrun: $(VENV)/local
+	$(INSTALL) --editable ".[dev,speedrun]"
+	touch $@
+
 $(VENV)/bench: $(VENV)/dev
 	$(INSTALL) --editable ".[dev,bench]"
 	touch $@
 
 demo: $(VENV)/base
 	$(BIN)/metaagent demo $(if $(PUBLISHED),--program $(PUBLISHED))
+
+# Goes on where it was broken off; OUT names its folder.
+OUT ?= runs/speedrun
+speedrun: $(VENV)/speedrun
+	$(BIN)/python -m speedrun.run --out $(OUT)
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest
@@ -50,7 +60,7 @@ check: $(VENV)/dev $(VENV)/bench
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 # The sandbox's own tests need none of these packages; `make test-sandbox` runs them all.
-test-all: $(VENV)/local
+test-all: $(VENV)/speedrun
 	$(BIN)/python -m pytest --ignore=tests/sandbox
 
 # An environment of its own: vLLM's CPU build pins much of what it needs. FIND_LINKS may name a folder with torch's CPU

@@ -2,10 +2,10 @@ r"""A family of small problems with one right answer each, for policies of a few
 
 How agents work together matters by the nature of the kinds:
 
-    sum      "What is 47 + 38?"                            one agent is enough
-    chain    "Add up 47, 8, 63, 21, 90, 15."               many easy steps: errors add up, and differ from try to try
-    product  "What is 482 * 771?"                           more than can be done in the head: needs a tool
-    pair     "Which two of 3, 8, 12, 17, 25, 31 add up to 42?"    hard to find, easy to check
+    sum      "What is 47 + 38?"                         one agent is enough
+    chain    "Add up 47, 18, 63, 21."                   many easy steps: errors add up, and differ from try to try
+    product  "What is 482 * 771?"                       more than can be done in the head: needs a tool
+    pair     "Which two of 8, 12, 17, 31 add up to 29?" hard to find, easy to check
 
 Problems are drawn from a seed; which split one belongs to follows from its text alone, so splits are disjoint whatever
 the seeds. Answers are graded as any math answer is. Nothing here solves a problem step by step or writes files.
@@ -46,8 +46,8 @@ class Difficulty:
     chain_digits: int = 2
     chain_terms: int = 4
     product_digits: int = 3
-    pair_numbers: int = 6
-    pair_largest: int = 50
+    pair_numbers: int = 4
+    pair_largest: int = 40
 
     def __post_init__(self) -> None:
         least = {"chain_terms": 3, "pair_numbers": 3, "pair_largest": self.pair_numbers}
@@ -80,12 +80,10 @@ class Reading:
         return [each for each in itertools.combinations(self.numbers, 2) if sum(each) == self.target]
 
 
-def read(text: str, *, whole: bool = False) -> Reading | None:
-    """The first question of the family that a text holds, or None; with `whole` the text must hold nothing else."""
+def read(text: str) -> Reading | None:
+    """The first question of the family that a text holds, or None."""
     found: list[tuple[int, Kind, re.Match[str]]] = [
-        (match.start(), kind, match)
-        for kind, form in _FORMS.items()
-        if (match := form.fullmatch(text.strip()) if whole else form.search(text))
+        (match.start(), kind, match) for kind, form in _FORMS.items() if (match := form.search(text))
     ]
     if not found:
         return None

@@ -21,6 +21,7 @@ ROOMS = (
     "metaagent",
     "recipes",
     "benchmarks",
+    "speedrun",
 )
 BELOW: dict[str, set[str]] = {
     "workflow": set(),
@@ -33,6 +34,7 @@ BELOW: dict[str, set[str]] = {
     "metaagent": set(ROOMS),
     "recipes": set(ROOMS),
     "benchmarks": set(ROOMS),
+    "speedrun": set(ROOMS),
 }
 LIGHT = ["workflow", "engine", "sandbox", "tasks", "templates", "designer", "trainer", "metaagent"]
 HEAVY = ["torch", "ray", "vllm", "deepspeed", "transformers", "openai", "sympy", "math_verify"]

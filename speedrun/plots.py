@@ -1,0 +1,93 @@
+"""Pictures of a speedrun's figures, with matplotlib. Works nothing out."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.miniature import KINDS
+
+if TYPE_CHECKING:
+    from speedrun.report import SystemResult
+
+COLOURS = ("#9aa5b1", "#4c8dd6", "#1f4e8c", "#d98032", "#7a5195", "#5b8c5a", "#b0413e", "#444444")
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(width, height), layout="constrained")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot
+
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def bars(systems: Sequence[SystemResult], path: Path) -> None:
+    """Accuracy of each system, over all problems and by kind, with 95 % intervals."""
+    figure, axes = _figure(8, 3.6)
+    groups = ["all", *KINDS]
+    width = 0.8 / len(systems)
+    for place, system in enumerate(systems):
+        rates = [system.accuracy, *(system.by_kind[kind] for kind in KINDS)]
+        heights = [rate.estimate for rate in rates]
+        errors = [
+            [rate.estimate - rate.low for rate in rates],
+            [rate.high - rate.estimate for rate in rates],
+        ]
+        places = [group + (place - (len(systems) - 1) / 2) * width for group in range(len(groups))]
+        axes.bar(places, heights, width * 0.92, label=system.name, color=COLOURS[place], yerr=errors, capsize=2)
+    axes.set_xticks(range(len(groups)), ["all problems", *(f"{kind}" for kind in KINDS)])
+    axes.set_ylim(0, 1.02)
+    axes.set_ylabel("share of correct answers")
+    axes.set_title("Held-out problems answered correctly", loc="left")
+    figure.legend(loc="outside lower center", ncols=len(systems), frameon=False)
+    _save(figure, path)
+
+
+def curve(correct: Sequence[float], active: Sequence[Sequence[str]], path: Path) -> None:
+    """Share of correct executions at each training step; the background says which role learned."""
+    figure, axes = _figure(8, 3.2)
+    shades = {"designer": "#f6e3d0", "executor": "#dce9f7"}
+    for step, roles in enumerate(active):
+        if len(roles) == 1:
+            axes.axvspan(step - 0.5, step + 0.5, color=shades[roles[0]], linewidth=0)
+    axes.plot(range(len(correct)), correct, color=COLOURS[2], marker="o", markersize=3)
+    axes.set_xlim(-0.5, len(correct) - 0.5)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("training step")
+    axes.set_ylabel("share of correct runs")
+    axes.set_title("RL on training problems (blue: the Executor learns, orange: the Designer)", loc="left")
+    _save(figure, path)
+
+
+def points(rates: Mapping[str, Sequence[float]], title: str, path: Path) -> None:
+    """One row per system: each seed's share of correct answers as a dot, their mean as a line."""
+    figure, axes = _figure(8, 0.9 + 0.45 * len(rates))
+    names = list(rates)
+    for place, name in enumerate(reversed(names)):
+        values = rates[name]
+        colour = COLOURS[names.index(name) % len(COLOURS)]
+        mean = sum(values) / len(values)
+        axes.plot([mean, mean], [place - 0.28, place + 0.28], color=colour, linewidth=3, solid_capstyle="butt")
+        axes.scatter(values, [place] * len(values), color=colour, s=26, zorder=3, edgecolors="white", linewidths=0.8)
+    axes.set_yticks(range(len(names)), names[::-1])
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.set_xlabel("share of held-out problems answered correctly (dots: seeds, line: mean)")
+    axes.set_title(title, loc="left")
+    _save(figure, path)

@@ -1,0 +1,171 @@
+"""What a speedrun found, as `report.md`, `report.json` and two pictures. Measures nothing itself.
+
+Accuracy has the 95 % interval of `trainer.metrics.pass_rate`; "above" is said only where intervals do not overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from speedrun.plots import bars, curve
+from speedrun.settings import SpeedrunSettings
+from tasks.miniature import KINDS
+from trainer.attempts import Attempt
+from trainer.evaluation_report import report_of
+from trainer.metrics import PassRate, shares
+from trainer.report import StepReport
+from trainer.run_folder import METRICS
+from workflow.failures import FailureKind
+from workflow.graph import GraphNode, structure
+
+NO_PROGRAM = "no program"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One system's attempts at the held-out problems."""
+
+    name: str
+    attempts: Sequence[Attempt]
+
+
+class SystemResult(BaseModel):
+    name: str
+    accuracy: PassRate
+    by_kind: dict[str, PassRate]
+    patterns: dict[str, dict[str, float]]
+    """Kind of problem -> way of working together -> share of its attempts."""
+    agent_calls: float
+    """Mean per attempt, those of designs that could not run included."""
+    failures: dict[FailureKind, int]
+
+
+class SpeedrunReport(BaseModel):
+    settings: SpeedrunSettings
+    weights: int
+    """Of the policy."""
+    systems: list[SystemResult]
+    correct: list[float]
+    """Share of correct executions at each RL step."""
+    active: list[list[str]]
+    """Roles that learned at each step."""
+    seconds: dict[str, float]
+
+
+def pattern(graph: GraphNode | None) -> str:
+    """How the agents of a design work together: its structure (Table 6), and whether any has a tool."""
+    if graph is None:
+        return NO_PROGRAM
+    tools = any(node.tools for node in graph.walk())
+    return structure(graph) + (" with a tool" if tools else "")
+
+
+def result_of(measured: Measured) -> SystemResult:
+    report = report_of(measured.attempts)
+    assert report.accuracy is not None, "a system without attempts"
+    return SystemResult(
+        name=measured.name,
+        accuracy=report.accuracy,
+        by_kind=dict(report.by_task),
+        patterns={
+            kind: shares(pattern(each.graph) for each in measured.attempts if each.task == kind) for kind in KINDS
+        },
+        agent_calls=sum(len(each.reply_tokens.get("executor", [])) for each in measured.attempts)
+        / len(measured.attempts),
+        failures=report.failures,
+    )
+
+
+def write_report(
+    out: Path, settings: SpeedrunSettings, weights: int, measured: Sequence[Measured], seconds: dict[str, float]
+) -> Path:
+    """Write all files into `out`; returns the page."""
+    steps = [StepReport.model_validate_json(line) for line in (out / "rl" / METRICS).read_text().splitlines()]
+    report = SpeedrunReport(
+        settings=settings,
+        weights=weights,
+        systems=[result_of(each) for each in measured],
+        correct=[step.correct for step in steps],
+        active=[list(step.active) for step in steps],
+        seconds=seconds,
+    )
+    (out / "report.json").write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    bars(report.systems, out / "accuracy.png")
+    curve(report.correct, report.active, out / "training.png")
+    page = out / "report.md"
+    page.write_text(page_of(report), encoding="utf-8")
+    return page
+
+
+def page_of(report: SpeedrunReport) -> str:
+    """The page for people."""
+    first, *others = report.systems
+    lines = [
+        "# Speedrun",
+        "",
+        f"A policy of {report.weights / 1e6:.2f} million weights, from random weights: taught both roles on the cold "
+        f"start's conversations, then trained by RL for {len(report.correct)} steps "
+        f"({report.settings.rl(Path('model'), Path('data')).schedule}). Problems held out: "
+        f"{first.accuracy.problems}, one sampled attempt each by every system; 95 % intervals in brackets.",
+        "",
+        "## Accuracy",
+        "",
+        f"| | all | {' | '.join(KINDS)} | agent calls |",
+        f"|---|{'---|' * (len(KINDS) + 2)}",
+        *(
+            f"| {each.name} | {_rate(each.accuracy)} | "
+            + " | ".join(_rate(each.by_kind[kind]) for kind in KINDS)
+            + f" | {each.agent_calls:.1f} |"
+            for each in report.systems
+        ),
+        "",
+        "![Accuracy](accuracy.png)",
+        "",
+        *(
+            f"- {after.name} is {_compared(after.accuracy, before.accuracy)} {before.name}."
+            for before, after in zip(report.systems, others, strict=False)
+        ),
+        "",
+        "## How agents work together",
+        "",
+        "Share of the designs for each kind of problem.",
+        "",
+        f"| | kind | {' | '.join(_patterns(report))} |",
+        f"|---|---|{'---|' * len(_patterns(report))}",
+        *(
+            f"| {each.name} | {kind} | "
+            + " | ".join(f"{each.patterns[kind].get(name, 0):.0%}" for name in _patterns(report))
+            + " |"
+            for each in others
+            for kind in KINDS
+        ),
+        "",
+        "## Training",
+        "",
+        "![Training](training.png)",
+        "",
+        "| step | seconds |",
+        "|---|---|",
+        *(f"| {name} | {took:.0f} |" for name, took in report.seconds.items()),
+        f"| all | {sum(report.seconds.values()):.0f} |",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _patterns(report: SpeedrunReport) -> list[str]:
+    return sorted({name for each in report.systems for kind in KINDS for name in each.patterns[kind]})
+
+
+def _rate(rate: PassRate) -> str:
+    return f"{rate.estimate:.2f} [{rate.low:.2f}, {rate.high:.2f}]"
+
+
+def _compared(after: PassRate, before: PassRate) -> str:
+    if after.low > before.high:
+        return "above"
+    return "below" if after.high < before.low else "not clearly apart from"

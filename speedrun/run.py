@@ -1,0 +1,112 @@
+"""The speedrun as one command: problems, cold start, SFT, stagewise RL, evaluation, report. Resumable at any moment.
+
+    python -m speedrun.run --out runs/speedrun [--seed 0] [KEY=VALUE ...]
+
+KEY=VALUE changes the RL recipe (recipes/speedrun.toml), as for `metaagent train`. The steps are in `speedrun.stages`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+# Read when torch is loaded. The models are small and the jails need a core, too: more threads are slower on two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from metaagent.console import fields, heading, note, stderr
+from metaagent.evaluating import EvalProgress
+from metaagent.running import open_sandbox
+from metaagent.sft_progress import SFTProgress
+from metaagent.training_view import TrainingView
+from speedrun import stages
+from speedrun.report import Measured, write_report
+from speedrun.settings import SpeedrunSettings
+
+
+class Clock:
+    """Seconds that each step took, kept over resumptions in `times.json`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.took: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        note(name)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.took[name] = round(self.took.get(name, 0.0) + time.monotonic() - began, 1)
+            self.path.write_text(json.dumps(self.took, indent=1) + "\n")
+
+
+async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
+    """Run what is not done yet, and write `report.md` in `out`; returns its path."""
+    out.mkdir(parents=True, exist_ok=True)
+    clock = Clock(out / "times.json")
+    data = out / "problems"
+    with clock.step("problems"):
+        cold = stages.write_problems(
+            data / "cold.jsonl", settings.cold_problems, settings.seed + 1, "train", settings.difficulty
+        )
+        stages.write_problems(
+            data / "train.jsonl", settings.train_problems, settings.seed + 2, "train", settings.difficulty
+        )
+        test = stages.write_problems(data / "test.jsonl", settings.test_problems, 0, "test", settings.difficulty)
+    async with open_sandbox("process", grading=True) as sandbox:
+        with clock.step("cold start"):
+            await stages.cold_start(settings, cold, sandbox, out / "cold", lambda *_: None)
+        with clock.step("supervised fine-tuning"), SFTProgress() as progress:
+            rows = stages.lessons(settings, out / "cold" / "rows.jsonl")
+            start = stages.untrained(settings, rows, out / "untrained")
+            tuned = (await asyncio.to_thread(stages.fine_tune, settings, start, rows, out / "sft", progress)).model
+        with (
+            clock.step("reinforcement learning"),
+            TrainingView(settings.rl(tuned, data / "train.jsonl"), False) as view,
+        ):
+            trained = await stages.reinforce(settings, tuned, data / "train.jsonl", sandbox, out / "rl", view)
+        roles = settings.rl(tuned, data / "train.jsonl").roles
+        single = stages.programs()[stages.SINGLE].program
+        measured = []
+        with clock.step("evaluation"):
+            for name, executor, designer in (
+                ("single agent", tuned, None),
+                ("SFT", tuned, tuned),
+                ("RL", trained[roles.executor], trained[roles.designer]),
+            ):
+                with EvalProgress(len(test)) as bar:
+                    attempts = await stages.measure(
+                        test,
+                        executor,
+                        sandbox,
+                        out / "evaluation" / name.replace(" ", "-"),
+                        bar,
+                        designer=designer,
+                        program=single if designer is None else None,
+                        seed=settings.seed,
+                    )
+                measured.append(Measured(name, attempts))
+    return write_report(out, settings, stages.count_weights(start), measured, clock.took)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--out", type=Path, default=Path("runs/speedrun"))
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    settings = SpeedrunSettings(seed=given.seed, overrides=tuple(given.overrides))
+    report = asyncio.run(speedrun(settings, given.out))
+    heading(stderr(), "Done", "")
+    fields(stderr(), [("Report", str(report))])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""All that a speedrun depends on, in one place. RL has its own file, `recipes/speedrun.toml`; nothing here runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from speedrun.policy import Architecture
+from tasks.miniature import Difficulty
+from trainer.config import TrainConfig
+from trainer.config_file import read_config
+from trainer.sft import SFTSettings
+
+_POLICY = re.compile(r"policies\.([\w-]+)")
+RECIPE = Path(__file__).parents[1] / "recipes" / "speedrun.toml"
+
+
+class SpeedrunSettings(BaseModel):
+    """The defaults end in less than 20 minutes on two cores."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed: int = Field(default=0, ge=0)
+    difficulty: Difficulty = Difficulty()
+    architecture: Architecture = Architecture()
+    cold_problems: int = Field(default=3500, ge=1)
+    """Problems of the cold start, of all kinds."""
+    cold_designs: int = Field(default=2, ge=1)
+    """Templates that each of them is tried with, drawn at random."""
+    designer_rows: int = Field(default=1500, ge=1)
+    """Of the cold start that are learned from at most; the Executor's are harder to learn and all taken."""
+    train_problems: int = Field(default=4000, ge=1)
+    """Problems that RL draws from."""
+    test_problems: int = Field(default=400, ge=1)
+    """Held out; each is attempted once by every system."""
+    sft: SFTSettings = SFTSettings(epochs=8, batch=32, learning_rate=3e-3, held_out=0.02)
+    overrides: tuple[str, ...] = ()
+    """Changes to the RL recipe, as `metaagent train` takes them."""
+
+    def rl(self, model: Path, data: Path) -> TrainConfig:
+        """The RL run of these settings. Raises `ConfigError` for overrides that do not fit."""
+        policies = {"p0", *(named[1] for each in self.overrides if (named := _POLICY.match(each)))}
+        models = [f'policies.{name}.model="{model}"' for name in sorted(policies)]
+        return read_config(RECIPE, [f"seed={self.seed}", *self.overrides, *models, f'data.0.path="{data}"'])

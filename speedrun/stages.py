@@ -1,0 +1,193 @@
+"""The steps of a speedrun, each in a folder of its own: problems, cold start, untrained policy, SFT, RL, evaluation.
+
+Every step goes on where it was broken off, and costs nothing where it is done. Nothing here prints or compares; see
+`speedrun.run` for the command and `speedrun.report` for what comes out.
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, closing
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from sandbox.protocol import Sandbox
+from speedrun.policy import make_policy
+from speedrun.settings import SpeedrunSettings
+from speedrun.teacher import Teacher
+from tasks import Problem, read_task
+from tasks.miniature import Difficulty, Split, kind_of, mixed
+from templates import Template, parse_template
+from trainer.attempts import Attempt
+from trainer.chat_rows import ChatRow, read_rows
+from trainer.distill import DistillSettings, distill
+from trainer.distill_log import DistillReport
+from trainer.evaluate import EvalSettings, evaluate
+from trainer.loop import Watch as TrainWatch
+from trainer.loop import train
+from trainer.reward import RewardFunction
+from trainer.sft import MODEL, SFTResult, Watch
+from trainer.sft import train as fine_tune_backend
+from workflow.completion import Sampling
+from workflow.limits import Limits
+
+SINGLE = "single"
+LIMITS = Limits(wall_s=120, agent_calls=12, tokens=8_000)
+"""Of a run, in the cold start, RL (see the recipe) and evaluation."""
+MAX_TOKENS = 128
+CONCURRENT = 256
+CHECKPOINTS = "checkpoints"
+
+
+@cache
+def programs() -> dict[str, Template]:
+    """The speedrun's own bank, by name: one way of working together per template."""
+    files = [file for file in resources.files("speedrun.templates").iterdir() if file.name.endswith(".py")]
+    found = {name: parse_template(name, file.read_text(encoding="utf-8")) for file in files if (name := file.name[:-3])}
+    return dict(sorted((name, template) for name, template in found.items() if not name.startswith("_")))
+
+
+def write_problems(path: Path, count: int, seed: int, split: Split, difficulty: Difficulty) -> list[Problem]:
+    """The problems that are in the file; drawn and written if there is none."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn = mixed(count, seed=seed, split=split, difficulty=difficulty)
+        beside = path.with_suffix(".tmp")
+        beside.write_text("".join(problem.model_dump_json() + "\n" for problem in drawn), encoding="utf-8")
+        beside.rename(path)
+    return read_task(f"problems:{path}")
+
+
+async def cold_start(
+    settings: SpeedrunSettings,
+    problems: Sequence[Problem],
+    sandbox: Sandbox,
+    out: Path,
+    watch: Callable[[DistillReport], None],
+) -> DistillReport:
+    """Appendix A in small: templates at random, played by the teacher, kept where the answer is right."""
+    return await distill(
+        problems,
+        executor=Teacher(),
+        templates=list(programs().values()),
+        sandbox=sandbox,
+        settings=DistillSettings(designs=settings.cold_designs, seed=settings.seed, limits=LIMITS, max_concurrent=64),
+        folder=out,
+        resume=True,
+        watch=watch,
+    )
+
+
+def lessons(settings: SpeedrunSettings, rows: Path) -> list[ChatRow]:
+    """The rows that are learned from: all of the Executor's, as many of the Designer's as the settings say."""
+    designs = list(read_rows(rows, "designer"))[: settings.designer_rows]
+    return [*designs, *read_rows(rows, "executor")]
+
+
+def untrained(settings: SpeedrunSettings, rows: Sequence[ChatRow], out: Path) -> Path:
+    """The folder of the policy with random weights."""
+    if not (out / "config.json").exists():
+        beside = out.with_name(f".tmp-{out.name}")
+        shutil.rmtree(beside, ignore_errors=True)
+        make_policy(beside, rows, settings.architecture, settings.seed)
+        beside.rename(out)
+    return out
+
+
+def fine_tune(settings: SpeedrunSettings, model: Path, rows: Sequence[ChatRow], out: Path, watch: Watch) -> SFTResult:
+    """One shared policy learns both roles' conversations."""
+    from transformers import AutoTokenizer
+
+    from engine.chat import ChatFormat
+    from trainer.chat_samples import samples_of_rows
+    from trainer.torch_backend import TorchBackend
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    samples = samples_of_rows(rows, ChatFormat(tokenizer, [tokenizer.eos_token_id])).rows
+    backend = TorchBackend(
+        str(model),
+        learning_rate=settings.sft.learning_rate,
+        device="cpu",
+        dtype="float32",
+        gradient_checkpointing=False,
+        max_tokens_per_micro_batch=8192,
+        seed=settings.seed,
+    )
+    with closing(backend):
+        return fine_tune_backend(backend, samples, settings.sft, out, resume=True, checkpoint_every=200, watch=watch)
+
+
+async def reinforce(
+    settings: SpeedrunSettings,
+    model: Path,
+    data: Path,
+    sandbox: Sandbox,
+    out: Path,
+    watch: TrainWatch,
+    reward: RewardFunction | None = None,
+) -> dict[str, Path]:
+    """RL from `model`; returns the model folder of each policy's newest checkpoint, by name."""
+    config = settings.rl(model, data)
+    await train(config, out, sandbox, resume=True, watch=watch, reward=reward)
+    newest = max((out / CHECKPOINTS).glob("step-*"))
+    return {name: newest / name / MODEL for name in config.policies}
+
+
+async def measure(
+    problems: Sequence[Problem],
+    executor: Path,
+    sandbox: Sandbox,
+    out: Path,
+    watch: Callable[[Attempt], None],
+    *,
+    designer: Path | None = None,
+    program: str | None = None,
+    seed: int = 0,
+    k: int = 1,
+) -> list[Attempt]:
+    """k attempts at each problem, sampled at temperature 1 as in training, by trained models; their kinds are the
+    attempts' tasks."""
+    from engine.transformers import TransformersEngine
+
+    async with AsyncExitStack() as stack:
+
+        def engine(model: Path) -> TransformersEngine:
+            made = TransformersEngine(str(model), "cpu", "float32", max_batch=CONCURRENT)
+            stack.push_async_callback(made.close)
+            return made
+
+        plays = engine(executor)
+        designs = None if designer is None else plays if designer == executor else engine(designer)
+        return await evaluate(
+            problems,
+            executor=plays,
+            sandbox=sandbox,
+            designer=designs,
+            program=program,
+            settings=EvalSettings(
+                k=k,
+                seed=seed,
+                sampling=Sampling(temperature=1.0, max_tokens=MAX_TOKENS),
+                designer_sampling=Sampling(temperature=1.0, max_tokens=MAX_TOKENS),
+                style="short",
+                repair=False,
+                limits=LIMITS,
+                max_concurrent=CONCURRENT,
+            ),
+            tasks={problem.id: kind_of(problem) for problem in problems},
+            folder=out,
+            watch=watch,
+        )
+
+
+def count_weights(model: Path) -> int:
+    """How many weights the policy in a folder has; tied ones once."""
+    from safetensors import safe_open
+
+    with safe_open(model / "model.safetensors", framework="numpy") as tensors:
+        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118

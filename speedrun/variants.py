@@ -1,0 +1,83 @@
+"""The paper's comparisons as changes to one RL recipe: which runs each table or figure needs, and what the paper says.
+
+Only names and overrides; `speedrun.compare` runs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BASE = "stagewise"
+
+_POLICY = (
+    'learning_rate=1e-4, dtype="float32", device="cpu", gradient_checkpointing=false, '
+    'max_tokens_per_micro_batch=8192, engine={kind="transformers", dtype="float32", max_batch=256}'
+)
+"""The recipe's policy once more, as TOML."""
+
+OVERRIDES: dict[str, tuple[str, ...]] = {
+    BASE: (),
+    "flat": ("rollout.questions=32", "rollout.designs=8", "rollout.executions=1", 'credit="flat"'),
+    "coupled": ('schedule="coupled"',),
+    "designer-only": ('schedule="designer-only"',),
+    "executor-only": ('schedule="executor-only"',),
+    "separate": ('roles.designer="d0"', f"policies.d0={{{_POLICY}}}"),
+    "K1": ("stage_length=1",),
+    "K15": ("stage_length=15",),
+}
+"""By name, the changes to `recipes/speedrun.toml`. Steps and executions per step are the same for all."""
+
+BEFORE = "before"
+"""A system that needs no run of its own: the checkpoint that all runs start from."""
+
+CROSS: dict[str, tuple[bool, bool]] = {"trained-designer": (True, False), "trained-executor": (False, True)}
+"""Systems of roles with different checkpoints: whether designer and executor are those that `BASE` has trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    title: str
+    systems: dict[str, str]
+    """What a row is called -> the variant, or `BEFORE`."""
+    paper: str
+    """What the paper reports, in one sentence."""
+
+
+COMPARISONS: dict[str, Comparison] = {
+    "tree": Comparison(
+        "Hierarchical rollouts against flat ones (Table 3)",
+        {"M=4, N=4": BASE, "M=8, N=1, twice the questions": "flat"},
+        "The tree of 4 designs with 4 executions each is above 8 designs run once: AIME24 40.0 against 33.3 %.",
+    ),
+    "schedule": Comparison(
+        "Which role learns when (Table 4, Figure 3)",
+        {
+            "before RL": BEFORE,
+            "stagewise": BASE,
+            "coupled": "coupled",
+            "designer only": "designer-only",
+            "executor only": "executor-only",
+        },
+        "Stagewise 44.8 % on math, executor-only 39.6 %, designer-only 38.6 %, coupled 36.7 %.",
+    ),
+    "sharing": Comparison(
+        "One policy for both roles or two (Table 5)",
+        {"shared": BASE, "separate": "separate"},
+        "Shared is above separate: AIME24 40.0 against 33.3 %.",
+    ),
+    "stage-length": Comparison(
+        "Steps per stage (Figure 4; K = 1, 10, 30 of the paper, scaled)",
+        {"K=1": "K1", "K=5": BASE, "K=15": "K15"},
+        "One-step alternation is unstable and collapses; the longest stages (30 steps) end best.",
+    ),
+    "cross": Comparison(
+        "Which role brings the gain",
+        {
+            "neither trained": BEFORE,
+            "designer trained": "trained-designer",
+            "executor trained": "trained-executor",
+            "both trained": BASE,
+        },
+        "Training both roles is above training either one (Table 4); reward rises sharply in executor stages.",
+    ),
+}

@@ -1,0 +1,72 @@
+"""The speedrun's report: figures worked by hand, and words that do not say more than the intervals do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attempts import AGENT, ENSEMBLE, TOOL, attempt, attempts
+
+from speedrun.report import Measured, SpeedrunReport, page_of, pattern, result_of
+from speedrun.settings import SpeedrunSettings
+from tasks.miniature import KINDS
+
+
+def test_patterns_are_structures_and_tools() -> None:
+    assert [pattern(graph) for graph in (AGENT, TOOL, ENSEMBLE, None)] == [
+        "single",
+        "single with a tool",
+        "ensemble",
+        "no program",
+    ]
+
+
+def test_a_result_sums_up_its_attempts() -> None:
+    made = attempts({"sum": 9, "chain": 5, "product": 0, "pair": 2}, of=10, calls=3)
+    made += [attempt(99, "sum", False, None, calls=0)]
+    found = result_of(Measured("RL", made))
+    assert found.accuracy.estimate == pytest.approx(16 / 41)
+    assert {kind: rate.estimate for kind, rate in found.by_kind.items()} == pytest.approx(
+        {"sum": 9 / 11, "chain": 0.5, "product": 0, "pair": 0.2}
+    )
+    assert found.patterns["sum"] == pytest.approx({"single": 10 / 11, "no program": 1 / 11})
+    assert found.agent_calls == pytest.approx(120 / 41)
+    assert found.failures == {"program_rejected": 1}
+
+
+def report(*right: int) -> SpeedrunReport:
+    """Systems that are right on so many of 100 problems of each kind."""
+    return SpeedrunReport(
+        settings=SpeedrunSettings(),
+        weights=1_250_000,
+        systems=[
+            result_of(Measured(f"system {place}", attempts(dict.fromkeys(KINDS, count), of=100)))
+            for place, count in enumerate(right)
+        ],
+        correct=[0.25, 0.5],
+        active=[["executor"], ["designer"]],
+        seconds={"cold start": 20.0, "evaluation": 40.4},
+    )
+
+
+def test_the_page_says_above_only_where_intervals_do_not_overlap() -> None:
+    page = page_of(report(50, 51, 80, 10))
+    assert "- system 1 is not clearly apart from system 0." in page
+    assert "- system 2 is above system 1." in page
+    assert "- system 3 is below system 2." in page
+    assert "1.25 million weights" in page
+    assert "| cold start | 20 |\n| evaluation | 40 |\n| all | 60 |" in page
+    assert "| system 2 | 0.80 [" in page
+    assert "| system 1 | chain | 100% |" in page
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from speedrun.plots import bars, curve, points
+
+    found = report(50, 60)
+    bars(found.systems, tmp_path / "bars.png")
+    curve(found.correct, found.active, tmp_path / "curve.png")
+    points({"one": [0.1, 0.2], "two": [0.3, 0.3]}, "Title", tmp_path / "points.png")
+    for name in ("bars", "curve", "points"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

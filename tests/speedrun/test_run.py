@@ -1,0 +1,101 @@
+"""The whole speedrun, as small as it can be: every step leaves what the next one needs, and is not done twice."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from speedrun.policy import Architecture
+from speedrun.settings import SpeedrunSettings
+from tasks.miniature import Difficulty
+from trainer.sft import SFTSettings
+
+for needed in ("torch", "transformers", "matplotlib"):
+    pytest.importorskip(needed)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SMALL = SpeedrunSettings(
+    difficulty=Difficulty(chain_terms=3, product_digits=2, pair_numbers=3, pair_largest=9),
+    architecture=Architecture(layers=1, width=32, inner=64, heads=2, key_value_heads=1, vocabulary=2048),
+    cold_problems=24,
+    cold_designs=4,
+    train_problems=40,
+    test_problems=8,
+    sft=SFTSettings(epochs=1, batch=16, learning_rate=3e-3),
+    overrides=("steps=2", "stage_length=1", "rollout.questions=2", "rollout.designs=2", "rollout.executions=2"),
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from speedrun.run import speedrun
+
+    out = tmp_path_factory.mktemp("speedrun")
+    asyncio.run(speedrun(SMALL, out))
+    return out
+
+
+def test_the_report_has_all_systems(finished: Path) -> None:
+    report = json.loads((finished / "report.json").read_text())
+    assert [system["name"] for system in report["systems"]] == ["single agent", "SFT", "RL"]
+    assert all(system["accuracy"]["attempts"] == 8 for system in report["systems"])
+    assert len(report["correct"]) == 2
+    assert report["active"] == [["executor"], ["designer"]]
+    page = (finished / "report.md").read_text()
+    for picture in ("accuracy.png", "training.png"):
+        assert f"({picture})" in page
+        assert (finished / picture).stat().st_size > 1000
+
+
+def test_train_and_test_problems_are_disjoint(finished: Path) -> None:
+    def questions(name: str) -> set[str]:
+        lines = (finished / "problems" / f"{name}.jsonl").read_text().splitlines()
+        return {json.loads(line)["question"] for line in lines}
+
+    assert len(questions("cold")) == 24
+    assert not questions("test") & (questions("train") | questions("cold"))
+
+
+def test_a_finished_run_does_nothing_again(finished: Path) -> None:
+    from speedrun.run import speedrun
+
+    def state() -> dict[str, str]:
+        kept = (path for path in finished.rglob("*") if path.suffix in (".safetensors", ".jsonl"))
+        return {str(path.relative_to(finished)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
+
+    before = state()
+    assert any(name.endswith("model.safetensors") for name in before)
+    asyncio.run(speedrun(SMALL, finished))
+    assert state() == before
+
+
+def test_the_untrained_policy_is_the_same_each_time(finished: Path, tmp_path: Path) -> None:
+    from speedrun.policy import make_policy
+    from speedrun.stages import lessons
+
+    rows = lessons(SMALL, finished / "cold" / "rows.jsonl")
+    made = make_policy(tmp_path / "again", rows, SMALL.architecture, SMALL.seed)
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (finished / "untrained" / name).read_bytes()
+    assert made == json.loads((finished / "report.json").read_text())["weights"]
+
+
+def test_prompts_and_programs_take_few_tokens(finished: Path) -> None:
+    from transformers import AutoTokenizer
+
+    from designer.prompts import short_design_messages
+    from engine.chat import ChatFormat
+
+    tokenizer = AutoTokenizer.from_pretrained(finished / "untrained")
+    chat = ChatFormat(tokenizer, [tokenizer.eos_token_id])
+    question = "What is 12 + 34?"
+    tokens = chat.prompt(short_design_messages(question), [])
+    assert len(tokens) < 150
+    assert tokenizer.decode(tokens).count(question) == 1
+    assert [tokenizer.decode([token]) for token in tokenizer("1234")["input_ids"]] == ["1", "2", "3", "4"]
