@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import transformers
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 ROOM = 128
 """Columns that are free after the layer has been copied."""
@@ -41,17 +40,18 @@ def _appended(before: Any, held: torch.Tensor | None, new: torch.Tensor) -> tupl
     columns = before.shape[-2] if before.numel() else 0
     end = columns + new.shape[-2]
     begins = held is not None and before.data_ptr() == held.data_ptr() and len(before) == len(held)
+    memory: Any = held
     if held is None or not begins or end > held.shape[-2]:
-        held = new.new_empty(*new.shape[:-2], end + ROOM, new.shape[-1])
+        memory = new.new_empty(*new.shape[:-2], end + ROOM, new.shape[-1])
         if columns:
-            held[..., :columns, :] = before
-    held[..., columns:end, :] = new
-    return held[..., :end, :], held
+            memory[..., :columns, :] = before
+    memory[..., columns:end, :] = new
+    return memory[..., :end, :], memory
 
 
 def roomy_cache(config: Any) -> Any:
     """An empty cache for a model of this configuration."""
-    cache = transformers.DynamicCache(config=config)
+    cache = DynamicCache(config=config)
     cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
