@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in speedrun.run
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from metaagent.console import note
 from metaagent.running import open_sandbox

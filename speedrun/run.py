@@ -7,19 +7,23 @@ KEY=VALUE changes the RL recipe (recipes/speedrun.toml), as for `metaagent train
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 # Read when torch is loaded. The models are small and the jails need a core, too: more threads are slower on two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would run through ours
 
-from metaagent.console import fields, heading, note, stderr
+from metaagent.console import ExitCode, Stop, command, fields, note, stderr, usage_error
+from metaagent.distilling import DistillProgress
 from metaagent.evaluating import EvalProgress
 from metaagent.running import open_sandbox
 from metaagent.sft_progress import SFTProgress
@@ -27,6 +31,8 @@ from metaagent.training_view import TrainingView
 from speedrun import stages
 from speedrun.report import Measured, write_report
 from speedrun.settings import SpeedrunSettings
+from trainer.backend import UpdateFailed
+from trainer.checkpoint import CheckpointError
 
 
 class Clock:
@@ -48,8 +54,12 @@ class Clock:
 
 
 async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
-    """Run what is not done yet, and write `report.md` in `out`; returns its path."""
+    """Run what is not done yet, and write `report.md` in `out`; returns its path.
+
+    Raises ValueError where `out` holds a speedrun with other settings, and what the steps raise.
+    """
     out.mkdir(parents=True, exist_ok=True)
+    claim(settings, out / "settings.json")
     clock = Clock(out / "times.json")
     data = out / "problems"
     with clock.step("problems"):
@@ -61,8 +71,8 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
         )
         test = stages.write_problems(data / "test.jsonl", settings.test_problems, 0, "test", settings.difficulty)
     async with open_sandbox("process", grading=True) as sandbox:
-        with clock.step("cold start"):
-            await stages.cold_start(settings, cold, sandbox, out / "cold", lambda *_: None)
+        with clock.step("cold start"), DistillProgress(len(cold)) as seen:
+            await stages.cold_start(settings, cold, sandbox, out / "cold", seen)
         with clock.step("supervised fine-tuning"), SFTProgress() as progress:
             rows = stages.lessons(settings, out / "cold" / "rows.jsonl")
             start = stages.untrained(settings, rows, out / "untrained")
@@ -96,17 +106,45 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
     return write_report(out, settings, stages.count_weights(start), measured, clock.took)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    parser.add_argument("--out", type=Path, default=Path("runs/speedrun"))
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
-    settings = SpeedrunSettings(seed=given.seed, overrides=tuple(given.overrides))
-    report = asyncio.run(speedrun(settings, given.out))
-    heading(stderr(), "Done", "")
+def claim(settings: SpeedrunSettings, path: Path) -> None:
+    """Write the settings down; ValueError where others are written there."""
+    now = settings.model_dump(mode="json")
+    if not path.exists():
+        path.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    other = next((name for name in now if before.get(name) != now[name]), None)
+    if other is not None:
+        raise ValueError(
+            f"{path.parent} holds a speedrun with {other}={before.get(other)}, not {now[other]}. Fix: choose another "
+            "folder (--out), or run it with what it was begun with"
+        )
+
+
+@command
+def main(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to recipes/speedrun.toml.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of everything that is made.")] = Path(
+        "runs/speedrun"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Another one gives other problems, weights and samples.")] = 0,
+) -> ExitCode:
+    """Train a Designer and an Executor from nothing and measure them; goes on with what was stopped."""
+    try:
+        settings = SpeedrunSettings(seed=seed, overrides=tuple(overrides or []))
+        settings.rl(Path("model"), Path("problems.jsonl"))  # wrong overrides are told before anything is begun
+        report = asyncio.run(speedrun(settings, out))
+    except ValueError as error:
+        usage_error(str(error))
+    except (CheckpointError, UpdateFailed, OSError) as error:
+        raise Stop(str(error), ExitCode.FAILED) from error
+    except KeyboardInterrupt:
+        raise Stop("stopped; the same command goes on", ExitCode.INTERRUPTED) from None
     fields(stderr(), [("Report", str(report))])
+    return ExitCode.OK
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)
