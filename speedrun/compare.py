@@ -33,15 +33,16 @@ from speedrun.settings import SpeedrunSettings
 from speedrun.variants import BASE, BEFORE, COMPARISONS, CROSS, OVERRIDES, Comparison
 from tasks import read_task
 from tasks.miniature import KINDS
-from trainer.attempts import Attempt
+from trainer.attempts import RESULTS, Attempt
 from trainer.metrics import shares
+from trainer.records import read_records
 from trainer.sft import MODEL
 
 PAGES = Path(__file__).parents[1] / "docs" / "results"
 T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 """97.5 % quantile of Student's t for a number of seeds (that less one degrees of freedom)."""
 RUN_TIMEOUT_S = 4 * 3600
-RL, SFT = "rl", "sft"
+RL, SFT, ATTEMPTS = "rl", "sft", "attempts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,12 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 # Runs
 
 
+def variant_settings(variant: str, seed: int, speedrun: Path) -> SpeedrunSettings:
+    """The speedrun's own settings with the variant's changes on top."""
+    own = SpeedrunSettings.model_validate_json((speedrun / stages.SETTINGS).read_text(encoding="utf-8"))
+    return own.model_copy(update={"seed": seed, "overrides": (*own.overrides, *OVERRIDES[variant])})
+
+
 async def run_variant(variant: str, seed: int, speedrun: Path, out: Path) -> None:
     """Train one variant with one seed (nothing for `BEFORE`), then attempt the held-out problems."""
     tuned = speedrun / SFT / MODEL
@@ -75,17 +82,15 @@ async def run_variant(variant: str, seed: int, speedrun: Path, out: Path) -> Non
     executor = designer = tuned
     async with open_sandbox("process", grading=True) as sandbox:
         if variant in OVERRIDES:
-            settings = SpeedrunSettings(seed=seed, overrides=OVERRIDES[variant])
+            settings = variant_settings(variant, seed, speedrun)
             data = (speedrun / "problems" / "train.jsonl").resolve()
             config = settings.rl(tuned.resolve(), data)
             models = await stages.reinforce(settings, tuned.resolve(), data, sandbox, out / RL, lambda _: None)
             executor, designer = models[config.roles.executor], models[config.roles.designer]
         elif variant in CROSS:
-            newest = max((out.parents[1] / BASE / out.name / RL / stages.CHECKPOINTS).glob("step-*")) / "p0" / MODEL
+            (newest,) = stages.trained(out.parents[1] / BASE / out.name / RL, ["p0"]).values()
             designer, executor = (newest if trained else tuned for trained in CROSS[variant])
-        await stages.measure(
-            test, executor, sandbox, out / "attempts", lambda _: None, designer=designer, seed=seed, k=2
-        )
+        await stages.measure(test, executor, sandbox, out / ATTEMPTS, lambda _: None, designer=designer, seed=seed, k=2)
 
 
 def run_all(variants: Sequence[str], seeds: int, speedrun: Path, out: Path, jobs: int) -> None:
@@ -110,8 +115,7 @@ def run_all(variants: Sequence[str], seeds: int, speedrun: Path, out: Path, jobs
 
 
 def attempts_of(folder: Path) -> list[Attempt]:
-    lines = (folder / "attempts" / "results.jsonl").read_text(encoding="utf-8").splitlines()
-    return [Attempt.model_validate_json(line) for line in lines]
+    return [attempt for _, attempt in read_records(folder / ATTEMPTS / RESULTS, Attempt)]
 
 
 # Pages
@@ -151,10 +155,10 @@ def page_of(name: str, comparison: Comparison, systems: Sequence[System], seeds:
 
 
 def compare(name: str, seeds: int, speedrun: Path, out: Path, pages: Path, jobs: int) -> Path:
+    """Make the runs that are missing and write the page into `pages`; returns it."""
     comparison = COMPARISONS[name]
-    needed = [*([BASE] if name == "cross" else []), *comparison.systems.values()]
-    first = [variant for variant in dict.fromkeys(needed) if variant not in CROSS]
-    run_all(first, seeds, speedrun, out, jobs)
+    needed = comparison.systems.values()
+    run_all([variant for variant in needed if variant not in CROSS], seeds, speedrun, out, jobs)
     run_all([variant for variant in needed if variant in CROSS], seeds, speedrun, out, jobs)
     systems = [
         System(shown, [attempts_of(out / variant / f"seed-{seed}") for seed in range(seeds)])
@@ -183,6 +187,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if given.comparison is None:
         parser.error(f"which comparison? Fix: name one of {', '.join(COMPARISONS)}")
+    if given.seeds not in T95:
+        parser.error(f"--seeds {given.seeds}: intervals are given for {min(T95)} to {max(T95)}")
+    if not (given.speedrun / SFT / MODEL).is_dir():
+        parser.error(f"{given.speedrun} holds no speedrun. Fix: make speedrun, or name its folder with --speedrun")
     page = compare(
         given.comparison, given.seeds, given.speedrun, given.out, PAGES if given.write else given.out, given.jobs
     )

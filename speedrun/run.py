@@ -33,6 +33,8 @@ from speedrun.report import Measured, write_report
 from speedrun.settings import SpeedrunSettings
 from trainer.backend import UpdateFailed
 from trainer.checkpoint import CheckpointError
+from trainer.model_size import model_size
+from trainer.records import agree
 
 
 class Clock:
@@ -59,7 +61,7 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
     Raises ValueError where `out` holds a speedrun with other settings, and what the steps raise.
     """
     out.mkdir(parents=True, exist_ok=True)
-    claim(settings, out / "settings.json")
+    agree(out / stages.SETTINGS, settings.model_dump(mode="json"), begun=True)
     clock = Clock(out / "times.json")
     data = out / "problems"
     with clock.step("problems"):
@@ -103,22 +105,7 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
                         seed=settings.seed,
                     )
                 measured.append(Measured(name, attempts))
-    return write_report(out, settings, stages.count_weights(start), measured, clock.took)
-
-
-def claim(settings: SpeedrunSettings, path: Path) -> None:
-    """Write the settings down; ValueError where others are written there."""
-    now = settings.model_dump(mode="json")
-    if not path.exists():
-        path.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
-        return
-    before = json.loads(path.read_text(encoding="utf-8"))
-    other = next((name for name in now if before.get(name) != now[name]), None)
-    if other is not None:
-        raise ValueError(
-            f"{path.parent} holds a speedrun with {other}={before.get(other)}, not {now[other]}. Fix: choose another "
-            "folder (--out), or run it with what it was begun with"
-        )
+    return write_report(out, settings, model_size(start).parameters, measured, clock.took)
 
 
 @command

@@ -8,9 +8,8 @@ Every step goes on where it was broken off, and costs nothing where it is done. 
 
 from __future__ import annotations
 
-import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, closing
 from functools import cache
 from importlib import resources
@@ -23,25 +22,29 @@ from speedrun.teacher import Teacher
 from tasks import Problem, read_task
 from tasks.miniature import Difficulty, Split, kind_of, mixed
 from templates import Template, parse_template
+from trainer import checkpoint
 from trainer.attempts import Attempt
 from trainer.chat_rows import ChatRow, read_rows
+from trainer.config import RolloutConfig
 from trainer.distill import DistillSettings, distill
 from trainer.distill_log import DistillReport
 from trainer.evaluate import EvalSettings, evaluate
 from trainer.loop import Watch as TrainWatch
 from trainer.loop import train
-from trainer.reward import RewardFunction
+from trainer.run_folder import CHECKPOINTS
 from trainer.sft import MODEL, SFTResult, Watch
 from trainer.sft import train as fine_tune_backend
 from workflow.completion import Sampling
-from workflow.limits import Limits
 
+SETTINGS = "settings.json"
+"""In a speedrun's folder."""
 SINGLE = "single"
-LIMITS = Limits(wall_s=120, agent_calls=12, tokens=8_000)
-"""Of a run, in the cold start, RL (see the recipe) and evaluation."""
-MAX_TOKENS = 128
-CONCURRENT = 256
-CHECKPOINTS = "checkpoints"
+
+
+@cache
+def like_rl() -> RolloutConfig:
+    """The recipe's rollouts: the cold start and evaluations have their limits, lengths and temperatures."""
+    return SpeedrunSettings().rl(Path("model"), Path("problems.jsonl")).rollout
 
 
 @cache
@@ -76,7 +79,9 @@ async def cold_start(
         executor=Teacher(),
         templates=list(programs().values()),
         sandbox=sandbox,
-        settings=DistillSettings(designs=settings.cold_designs, seed=settings.seed, limits=LIMITS, max_concurrent=64),
+        settings=DistillSettings(
+            designs=settings.cold_designs, seed=settings.seed, limits=like_rl().limits, max_concurrent=64
+        ),
         folder=out,
         resume=True,
         watch=watch,
@@ -129,13 +134,19 @@ async def reinforce(
     sandbox: Sandbox,
     out: Path,
     watch: TrainWatch,
-    reward: RewardFunction | None = None,
 ) -> dict[str, Path]:
     """RL from `model`; returns the model folder of each policy's newest checkpoint, by name."""
     config = settings.rl(model, data)
-    await train(config, out, sandbox, resume=True, watch=watch, reward=reward)
-    newest = max((out / CHECKPOINTS).glob("step-*"))
-    return {name: newest / name / MODEL for name in config.policies}
+    await train(config, out, sandbox, resume=True, watch=watch)
+    return trained(out, config.policies)
+
+
+def trained(out: Path, policies: Iterable[str]) -> dict[str, Path]:
+    """The model folder of each policy in the newest checkpoint of an RL run."""
+    newest = checkpoint.latest(out / CHECKPOINTS)
+    if newest is None:
+        raise ValueError(f"{out} has no checkpoint. Fix: train it first")
+    return {name: newest.folder / name / MODEL for name in policies}
 
 
 async def measure(
@@ -150,14 +161,14 @@ async def measure(
     seed: int = 0,
     k: int = 1,
 ) -> list[Attempt]:
-    """k attempts at each problem, sampled at temperature 1 as in training, by trained models; their kinds are the
-    attempts' tasks."""
+    """k attempts at each problem, sampled as in training, by trained models; their kinds are the attempts' tasks."""
     from engine.transformers import TransformersEngine
 
+    rollout = like_rl()
     async with AsyncExitStack() as stack:
 
         def engine(model: Path) -> TransformersEngine:
-            made = TransformersEngine(str(model), "cpu", "float32", max_batch=CONCURRENT)
+            made = TransformersEngine(str(model), "cpu", "float32", max_batch=rollout.max_concurrent)
             stack.push_async_callback(made.close)
             return made
 
@@ -172,22 +183,14 @@ async def measure(
             settings=EvalSettings(
                 k=k,
                 seed=seed,
-                sampling=Sampling(temperature=1.0, max_tokens=MAX_TOKENS),
-                designer_sampling=Sampling(temperature=1.0, max_tokens=MAX_TOKENS),
-                style="short",
-                repair=False,
-                limits=LIMITS,
-                max_concurrent=CONCURRENT,
+                sampling=Sampling(temperature=rollout.executor_temperature, max_tokens=rollout.max_tokens),
+                designer_sampling=Sampling(temperature=rollout.designer_temperature, max_tokens=rollout.max_tokens),
+                style=rollout.style,
+                repair=rollout.repair,
+                limits=rollout.limits,
+                max_concurrent=rollout.max_concurrent,
             ),
             tasks={problem.id: kind_of(problem) for problem in problems},
             folder=out,
             watch=watch,
         )
-
-
-def count_weights(model: Path) -> int:
-    """How many weights the policy in a folder has; tied ones once."""
-    from safetensors import safe_open
-
-    with safe_open(model / "model.safetensors", framework="numpy") as tensors:
-        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118

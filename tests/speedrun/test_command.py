@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from speedrun.run import claim, main
+from speedrun import compare
+from speedrun.run import main, speedrun
 from speedrun.settings import SpeedrunSettings
 
 
@@ -22,10 +24,25 @@ def test_a_wrong_override_is_named_and_nothing_is_begun(tmp_path: Path) -> None:
 
 
 def test_a_folder_holds_one_speedrun(tmp_path: Path) -> None:
-    path = tmp_path / "settings.json"
-    claim(SpeedrunSettings(seed=1), path)
-    claim(SpeedrunSettings(seed=1), path)
-    with pytest.raises(ValueError, match=r"holds a speedrun with seed=1, not 2. Fix: choose another folder"):
-        claim(SpeedrunSettings(seed=2), path)
-    with pytest.raises(ValueError, match="test_problems=400, not 10"):
-        claim(SpeedrunSettings(seed=1, test_problems=10), path)
+    (tmp_path / "settings.json").write_text(SpeedrunSettings(seed=1).model_dump_json())
+    with pytest.raises(ValueError, match=r"seed=1, not 2. Fix: use another folder"):
+        asyncio.run(speedrun(SpeedrunSettings(seed=2), tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "which comparison? Fix: name one of tree"),
+        (["tree", "--seeds", "1"], "--seeds 1: intervals are given for 2 to 8"),
+        (["tree"], "holds no speedrun. Fix: make speedrun"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_refused_first(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        compare.main([*arguments, "--speedrun", str(tmp_path / "none"), "--out", str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

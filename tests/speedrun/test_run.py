@@ -13,6 +13,7 @@ import pytest
 
 from speedrun.policy import Architecture
 from speedrun.settings import SpeedrunSettings
+from speedrun.variants import COMPARISONS
 from tasks.miniature import Difficulty
 from trainer.sft import SFTSettings
 
@@ -99,3 +100,21 @@ def test_prompts_and_programs_take_few_tokens(finished: Path) -> None:
     assert len(tokens) < 150
     assert tokenizer.decode(tokens).count(question) == 1
     assert [tokenizer.decode([token]) for token in tokenizer("1234")["input_ids"]] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.timeout(900)
+def test_a_comparison_trains_tests_and_is_resumed(finished: Path, tmp_path: Path) -> None:
+    """The one that needs all kinds of systems: untrained, trained, and roles of either."""
+    from speedrun.compare import main
+
+    arguments = ["cross", "--seeds", "2", "--speedrun", str(finished), "--out", str(tmp_path)]
+    main(arguments)
+    page = (tmp_path / "cross.md").read_text()
+    for system in COMPARISONS["cross"].systems:
+        assert f"\n| {system} | 0." in page
+    results = {path: path.read_bytes() for path in tmp_path.glob("*/seed-*/attempts/results.jsonl")}
+    assert len(results) == 8
+    assert all(text.count(b"\n") == 16 for text in results.values())
+    assert len(list(tmp_path.glob("*/seed-*/rl"))) == 2
+    main(arguments)
+    assert {path: path.read_bytes() for path in results} == results
