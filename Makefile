@@ -5,6 +5,8 @@
 # make test-vllm  every engine, the real vLLM on CPUs included, against one suite (Python 3.11)
 # make bench-sandbox  runs per second of every sandbox, next to its peers
 # make speedrun  a Designer and an Executor from nothing, trained and measured; half an hour on two busy cores
+# make speedrun-full  the same, then the paper's comparisons, three seeds each: hours
+# make test-gpu  engines and update backends against the same suites on a GPU
 # make test-all  what needs heavy optional packages: local models and training
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +15,7 @@ BIN := $(VENV)/bin
 PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo speedrun test test-sandbox test-vllm check test-all bench bench-sandbox clean
+.PHONY: demo speedrun speedrun-full test test-sandbox test-vllm test-gpu check test-all bench bench-sandbox clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -46,6 +48,11 @@ OUT ?= runs/speedrun
 speedrun: $(VENV)/speedrun
 	$(BIN)/python -m speedrun.run --out $(OUT)
 
+# Every comparison of the paper, from that checkpoint: hours. The pages go to docs/results.
+speedrun-full: speedrun
+	for comparison in schedule tree sharing stage-length cross; do \
+	    $(BIN)/python -m speedrun.compare $$comparison --seeds 3 --speedrun $(OUT) --write || exit 1; done
+
 test: $(VENV)/dev
 	$(BIN)/python -m pytest
 
@@ -62,6 +69,10 @@ check: $(VENV)/dev $(VENV)/bench
 # The sandbox's own tests need none of these packages; `make test-sandbox` runs them all.
 test-all: $(VENV)/speedrun
 	$(BIN)/python -m pytest --ignore=tests/sandbox
+
+# Never run so far: no GPU was at hand.
+test-gpu: $(VENV)/speedrun
+	METAAGENT_TEST_DEVICE=cuda $(BIN)/python -m pytest tests/engine/test_every_engine.py tests/trainer/test_every_backend.py
 
 # An environment of its own: vLLM's CPU build pins much of what it needs. FIND_LINKS may name a folder with torch's CPU
 # wheel; pip's own setting is the default, which uv does not read.

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from device import DEVICE
 from tiny_server import TinyServer
 from vllm_server import VLLMServer
 
@@ -139,16 +140,16 @@ def serving(name: str, folder: Path, options: dict[str, Any]) -> Iterator[Engine
             case "openai" | "openai-vllm" | "cached":
                 ours = name != "openai-vllm"
                 server = (
-                    TinyServer(TransformersEngine(str(folder), "cpu")) if ours else VLLMServer(str(folder), options)
+                    TinyServer(TransformersEngine(str(folder), DEVICE)) if ours else VLLMServer(str(folder), options)
                 )
                 stack.enter_context(contextlib.closing(server))
                 extra = {"return_token_ids": True, "chat_template_kwargs": {"enable_thinking": False}}
                 engine = OpenAIEngine("tiny", server.url, processed_logprobs=True, extra_body=extra)
                 yield CachedEngine(engine, stack.enter_context(TemporaryDirectory())) if name == "cached" else engine
             case "replay":
-                yield Replayed(TransformersEngine(str(folder), "cpu"))
+                yield Replayed(TransformersEngine(str(folder), DEVICE))
             case _:
-                yield TransformersEngine(str(folder), "cpu")
+                yield TransformersEngine(str(folder), DEVICE)
 
 
 class Replayed:
@@ -335,7 +336,7 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
     engine: Any = (
         VLLMEngine(str(tmp_path), options=VLLM_OPTIONS)
         if setting.name == "vllm"
-        else TransformersEngine(str(tmp_path), "cpu")
+        else TransformersEngine(str(tmp_path), DEVICE)
     )
     request = chat("a prompt that fills some blocks " * 12, temperature=0, logprobs=True)
     torch.manual_seed(1)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from device import DEVICE
 
 from trainer.backend import Backend, ImitationObjective, LoraSettings, PolicyObjective, UpdateFailed
 from trainer.samples import Sample
@@ -37,7 +38,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 def make_torch(folder: Path, **settings: Any) -> Backend:
     from trainer.torch_backend import TorchBackend
 
-    return TorchBackend(folder, device="cpu", **settings)
+    return TorchBackend(folder, device=DEVICE, **settings)
 
 
 BACKENDS: dict[str, Callable[..., Backend]] = {"torch": make_torch}
@@ -387,7 +388,7 @@ def test_an_engine_takes_the_weights_and_agrees(make: Make, folder: Path, settin
     assert probe.difference(before.logprobs)  # an engine with the old weights would be found out
 
     async def sync() -> str:
-        engine = TransformersEngine(str(folder), "cpu", settings.get("dtype", "float32"))
+        engine = TransformersEngine(str(folder), DEVICE, settings.get("dtype", "float32"))
         try:
             return await asyncio.wait_for(engine.update_weights(1, backend.weights(), probe), 60)
         finally:
