@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in speedrun.run
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; several processes run side by side
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from metaagent.console import note
@@ -90,7 +90,7 @@ async def run_variant(variant: str, seed: int, speedrun: Path, out: Path) -> Non
         elif variant in CROSS:
             (newest,) = stages.trained(out.parents[1] / BASE / out.name / RL, ["p0"]).values()
             designer, executor = (newest if trained else tuned for trained in CROSS[variant])
-        await stages.measure(test, executor, sandbox, out / ATTEMPTS, lambda _: None, designer=designer, seed=seed, k=2)
+        await stages.measure(test, executor, sandbox, out / ATTEMPTS, lambda _: None, designer=designer, seed=seed)
 
 
 def run_all(variants: Sequence[str], seeds: int, speedrun: Path, out: Path, jobs: int) -> None:

@@ -18,8 +18,9 @@ from typing import Annotated
 
 import typer
 
-# Read when torch is loaded. The models are small and the jails need a core, too: more threads are slower on two cores.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Read when torch is loaded. Its threads spin while they wait: through the pauses between two operations of a small model
+# (asleep they would be half as fast), but not for long, since the jails need the cores too.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would run through ours
 
 from metaagent.console import ExitCode, Stop, command, fields, note, stderr, usage_error
@@ -65,13 +66,7 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
     clock = Clock(out / "times.json")
     data = out / "problems"
     with clock.step("problems"):
-        cold = stages.write_problems(
-            data / "cold.jsonl", settings.cold_problems, settings.seed + 1, "train", settings.difficulty
-        )
-        stages.write_problems(
-            data / "train.jsonl", settings.train_problems, settings.seed + 2, "train", settings.difficulty
-        )
-        test = stages.write_problems(data / "test.jsonl", settings.test_problems, 0, "test", settings.difficulty)
+        cold, test = stages.write_all_problems(settings, data)
     async with open_sandbox("process", grading=True) as sandbox:
         with clock.step("cold start"), DistillProgress(len(cold)) as seen:
             await stages.cold_start(settings, cold, sandbox, out / "cold", seen)

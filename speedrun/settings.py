@@ -33,7 +33,7 @@ class SpeedrunSettings(BaseModel):
     """Of the cold start that are learned from at most; the Executor's are harder to learn and all taken."""
     train_problems: int = Field(default=4000, ge=1)
     """Problems that RL draws from."""
-    test_problems: int = Field(default=400, ge=1)
+    test_problems: int = Field(default=800, ge=1)
     """Held out; each is attempted once by every system."""
     sft: SFTSettings = SFTSettings(epochs=8, batch=32, learning_rate=3e-3, held_out=0.02)
     overrides: tuple[str, ...] = ()

@@ -66,6 +66,17 @@ def write_problems(path: Path, count: int, seed: int, split: Split, difficulty: 
     return read_task(f"problems:{path}")
 
 
+def write_all_problems(settings: SpeedrunSettings, folder: Path) -> tuple[list[Problem], list[Problem]]:
+    """Write cold.jsonl, train.jsonl (for RL) and test.jsonl; returns the first and the last."""
+
+    def write(name: str, count: int, seed: int, split: Split) -> list[Problem]:
+        return write_problems(folder / f"{name}.jsonl", count, seed, split, settings.difficulty)
+
+    cold = write("cold", settings.cold_problems, settings.seed + 1, "train")
+    write("train", settings.train_problems, settings.seed + 2, "train")
+    return cold, write("test", settings.test_problems, 0, "test")
+
+
 async def cold_start(
     settings: SpeedrunSettings,
     problems: Sequence[Problem],
@@ -159,9 +170,8 @@ async def measure(
     designer: Path | None = None,
     program: str | None = None,
     seed: int = 0,
-    k: int = 1,
 ) -> list[Attempt]:
-    """k attempts at each problem, sampled as in training, by trained models; their kinds are the attempts' tasks."""
+    """An attempt at each problem, sampled as in training, by trained models; their kinds are the attempts' tasks."""
     from engine.transformers import TransformersEngine
 
     rollout = like_rl()
@@ -181,7 +191,7 @@ async def measure(
             designer=designs,
             program=program,
             settings=EvalSettings(
-                k=k,
+                k=1,
                 seed=seed,
                 sampling=Sampling(temperature=rollout.executor_temperature, max_tokens=rollout.max_tokens),
                 designer_sampling=Sampling(temperature=rollout.designer_temperature, max_tokens=rollout.max_tokens),

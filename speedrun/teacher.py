@@ -85,15 +85,15 @@ def additions(numbers: Sequence[int], slip: int | None = None, dice: random.Rand
 
 
 def _review(reading: Reading, shown: str) -> str:
-    """The additions done again, what they come to, and the verdict."""
+    """The additions done again, what they come to against what was wanted or said, and the verdict."""
     said = [int(number) for number in re.findall(r"\d+", shown)]
     if reading.kind == "product" or not said:
         return f"<delivery>{shown}</delivery>\nVerdict: CORRECT"
     if reading.kind == "pair":
         right = reading.target == sum(said) and set(said) <= set(reading.numbers) and len(said) == 2
-        lines = additions(said)
+        lines, other = additions(said), reading.target
     else:
-        lines = additions(reading.numbers)
         right = said[-1] == sum(reading.numbers)
-    found = lines[-1].split()[-1]
-    return f"{''.join(lines)}<delivery>{found}</delivery>\nVerdict: {'CORRECT' if right else 'INCORRECT'}"
+        lines, other = additions(reading.numbers), said[-1]
+    compared = f"{lines[-1].split()[-1]} against {other}"
+    return f"{''.join(lines)}<delivery>{compared}</delivery>\nVerdict: {'CORRECT' if right else 'INCORRECT'}"

@@ -2,10 +2,10 @@ r"""A family of small problems with one right answer each, for policies of a few
 
 How agents work together matters by the nature of the kinds:
 
-    sum      "What is 47 + 38?"                         one agent is enough
-    chain    "Add up 47, 18, 63, 21."                   many easy steps: errors add up, and differ from try to try
-    product  "What is 482 * 771?"                       more than can be done in the head: needs a tool
-    pair     "Which two of 8, 12, 17, 31 add up to 29?" hard to find, easy to check
+    sum      "What is 47 + 38?"                           one agent is enough
+    chain    "Add up 47, 18, 63, 21."                     many easy steps: errors add up, and differ from try to try
+    product  "What is 48 * 77?"                           more than can be done in the head: needs a tool
+    pair     "Which two of 13, 18, 22, 37 add up to 40?"  hard to find, easy to check
 
 Problems are drawn from a seed; which split one belongs to follows from its text alone, so splits are disjoint whatever
 the seeds. Answers are graded as any math answer is. Nothing here solves a problem step by step or writes files.
@@ -27,6 +27,7 @@ Kind = Literal["sum", "chain", "product", "pair"]
 Split = Literal["train", "validation", "test"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+PAIR_SMALLEST = 10
 _TRIES = 1000
 """Draws per problem before a difficulty is called too narrow."""
 _NUMBERS = r"\d+(?:, \d+)+"
@@ -40,20 +41,29 @@ _FORMS: dict[Kind, re.Pattern[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difficulty:
-    """How large the problems are. Digits are the most that a number has."""
+    """How large the problems are. Digits are what each number has, terms and numbers are how many there are."""
 
     sum_digits: int = 2
     chain_digits: int = 2
     chain_terms: int = 4
-    product_digits: int = 3
+    product_digits: int = 2
     pair_numbers: int = 4
     pair_largest: int = 40
 
     def __post_init__(self) -> None:
-        least = {"chain_terms": 3, "pair_numbers": 3, "pair_largest": self.pair_numbers}
+        least = {"chain_terms": 3, "pair_numbers": 3, "pair_largest": PAIR_SMALLEST + self.pair_numbers - 1}
         for name in self.__slots__:
             if getattr(self, name) < least.get(name, 1):
                 raise ValueError(f"{name}={getattr(self, name)}: at least {least.get(name, 1)} is needed")
+
+    def covers(self, reading: Reading) -> bool:
+        """Whether a question could have been drawn at this difficulty."""
+        if reading.kind == "pair":
+            allowed = range(PAIR_SMALLEST, self.pair_largest + 1)
+            return len(reading.numbers) == self.pair_numbers and all(number in allowed for number in reading.numbers)
+        digits = {"sum": self.sum_digits, "chain": self.chain_digits, "product": self.product_digits}[reading.kind]
+        terms = self.chain_terms if reading.kind == "chain" else 2
+        return len(reading.numbers) == terms and all(len(str(number)) == digits for number in reading.numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,11 @@ def read(text: str) -> Reading | None:
         return Reading(kind, (int(match[1]), int(match[2])))
     numbers = tuple(map(int, match[1].split(", ")))
     return Reading(kind, numbers, int(match[2]) if kind == "pair" else None)
+
+
+def is_question(text: str) -> bool:
+    """Whether a text is one question of the family and nothing else."""
+    return any(form.fullmatch(text.strip()) for form in _FORMS.values())
 
 
 def split_of(question: str) -> Split:
@@ -173,7 +188,7 @@ def _product(dice: random.Random, difficulty: Difficulty) -> str:
 
 def _pair(dice: random.Random, difficulty: Difficulty) -> str | None:
     """None where more than one pair adds up."""
-    numbers = sorted(dice.sample(range(1, difficulty.pair_largest + 1), difficulty.pair_numbers))
+    numbers = sorted(dice.sample(range(PAIR_SMALLEST, difficulty.pair_largest + 1), difficulty.pair_numbers))
     target = sum(dice.sample(numbers, 2))
     if len(Reading("pair", tuple(numbers), target).pairs) != 1:
         return None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from typing import Any
 
 import pytest
 
 from sandbox import ProcessSandbox
-from speedrun.stages import LIMITS, programs
+from speedrun.stages import like_rl, programs
 from speedrun.teacher import Teacher, additions
 from tasks.answers import final_answer
 from tasks.miniature import KINDS, Kind, problems, read
@@ -36,7 +35,11 @@ def test_without_slips_every_program_that_can_solve_a_kind_does(kind: Kind) -> N
             for name, template in programs().items():
                 for problem in problems(kind, 3, seed=1):
                     ended = await sandbox.run_program(
-                        template.program, problem.question, engine=Teacher(slips=0, misses=0), limits=LIMITS, seed=5
+                        template.program,
+                        problem.question,
+                        engine=Teacher(slips=0, misses=0),
+                        limits=like_rl().limits,
+                        seed=5,
                     )
                     assert ended.failure is None, ended.failure
                     right = final_answer(ended.answer or "", "math") == problem.gold
@@ -77,16 +80,23 @@ def test_a_slip_is_one_wrong_addition_that_the_later_ones_go_on_from() -> None:
 @pytest.mark.parametrize(
     ("question", "shown", "ends"),
     [
-        ("Which two of 3, 8, 12, 17 add up to 20?", "\\boxed{3, 17}", "3 + 17 = 20\n<delivery>20</delivery>\n{}"),
-        ("Add up 47, 8, 63.", "\\boxed{118}", "55 + 63 = 118\n<delivery>118</delivery>\n{}"),
+        (
+            "Which two of 3, 8, 12, 17 add up to 20?",
+            "3, 17",
+            "3 + 17 = 20\n<delivery>20 against 20</delivery>\n{}CORRECT",
+        ),
+        (
+            "Which two of 3, 8, 12, 17 add up to 20?",
+            "8, 17",
+            "8 + 17 = 25\n<delivery>25 against 20</delivery>\n{}INCORRECT",
+        ),
+        ("Add up 47, 8, 63.", "118", "55 + 63 = 118\n<delivery>118 against 118</delivery>\n{}CORRECT"),
+        ("Add up 47, 8, 63.", "117", "55 + 63 = 118\n<delivery>118 against 117</delivery>\n{}INCORRECT"),
     ],
 )
 def test_the_critic_adds_up_again(question: str, shown: str, ends: str) -> None:
-    def review(answer: str) -> str:
-        return say(Teacher(slips=1, misses=1), f"{question}\n\n### From Solver\n{answer}\n\nIs it right?")
-
-    assert review(shown).endswith(ends.format("Verdict: CORRECT"))
-    assert review(re.sub("3", "4", shown) if "3, " in shown else "\\boxed{117}").endswith("Verdict: INCORRECT")
+    asked = f"{question}\n\n### From Solver\n\\boxed{{{shown}}}\n\nIs it right?"
+    assert say(Teacher(slips=1, misses=1), asked).endswith(ends.format("Verdict: "))
 
 
 def test_a_pair_that_is_not_of_the_numbers_is_incorrect() -> None:
