@@ -86,12 +86,14 @@ def design(
 ) -> ExitCode:
     """Write a multi-agent program for a problem.
 
-    Shows why it is built this way, its code and its graph. Without an engine the template bank writes it, with no
-    model at all.
+    Shows why it is built this way, its code and its graph. Without an engine the embedded policy writes it where it
+    knows the problem and torch is installed, else the template bank, with no model at all.
     """
-    from metaagent import designing
+    from metaagent import designing, embedded
 
     text = read_problem(problem, file)
+    if not engine and embedded.knows(text) and not embedded.missing():
+        engine, style = embedded.SPEC, "short"
     if run and not engine:
         usage_error("--run needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
     if cache is not None and not engine:

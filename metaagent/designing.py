@@ -17,6 +17,7 @@ from rich.text import Text
 from designer.bank import design_from_bank
 from designer.check import check_program
 from designer.sample import Design, sample_designs
+from metaagent import embedded
 from metaagent.console import ExitCode, code, fields, heading, note
 from metaagent.progress import LiveProgress
 from metaagent.render import tree
@@ -38,8 +39,7 @@ from workflow.trace import Trace
 from workflow.usage import UsageReport, usage_report
 
 PLUG_IN = (
-    "no engine is configured, so the template bank designed this; to have a model design and run it, add "
-    "--engine openai:MODEL@http://localhost:8000/v1 or set METAAGENT_ENGINE"
+    "to have a real model design and run it, add --engine openai:MODEL@http://localhost:8000/v1 or set METAAGENT_ENGINE"
 )
 SHOWN_AS = "program.py"
 """What an unsaved program is called in findings."""
@@ -189,7 +189,11 @@ def print_report(console: Console, report: DesignReport) -> None:
         print_run(console, report.run)
         print_shares(console, "By role", report.usage_report.by_role)
     if report.engine is None:
-        note(PLUG_IN)
+        note(f"no engine is configured, so the template bank designed this; {PLUG_IN}")
+        if embedded.knows(report.problem):
+            note(f"the embedded policy knows such problems, but {embedded.missing()}")
+    elif report.engine == embedded.SPEC:
+        note(f"{embedded.about()}; {PLUG_IN}")
 
 
 def print_design(console: Console, design: Proposal, *, code_too: bool = True) -> None:

@@ -33,7 +33,7 @@ EngineSpec = Annotated[
         "-e",
         metavar="SPEC",
         envvar="METAAGENT_ENGINE",
-        help="Where replies come from: openai:MODEL@URL, transformers:PATH or replay:FILE.",
+        help="Where replies come from: openai:MODEL@URL, transformers:PATH, replay:FILE or embedded.",
     ),
 ]
 SandboxName = Annotated[

@@ -19,6 +19,7 @@ from rich.text import Text
 from designer.check import CheckReport, check_program
 from engine import Engine, Run, parse_engine
 from engine.replay import ReplayEngine
+from metaagent import embedded
 from metaagent.console import FAILURE_CODES, ExitCode, block, fields, heading, note, stderr, usage_error
 from metaagent.progress import LiveProgress
 from metaagent.transcript import cache_line, print_shares, totals
@@ -100,7 +101,7 @@ class RunReport(BaseModel):
 async def open_engine(spec: str, cache: Path | None = None) -> AsyncIterator[Engine]:
     """The engine that `spec` names, with a folder that keeps its replies if given; closed in the end."""
     try:
-        engine = parse_engine(spec, cache)
+        engine = embedded.open_embedded() if spec == embedded.SPEC else parse_engine(spec, cache)
     except ValueError as error:
         usage_error(str(error))
     try:

@@ -23,6 +23,9 @@ from workflow.failures import FailureKind
 from workflow.graph import GraphNode, structure
 
 NO_PROGRAM = "no program"
+REPORT = "report.json"
+PAGE = ("report.md", "accuracy.png", "training.png")
+"""In a speedrun's folder, with REPORT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,10 @@ def write_report(
         active=[list(step.active) for step in steps],
         seconds=seconds,
     )
-    (out / "report.json").write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    bars(report.systems, out / "accuracy.png")
-    curve(report.correct, report.active, out / "training.png")
-    page = out / "report.md"
+    (out / REPORT).write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    page, *pictures = (out / name for name in PAGE)
+    bars(report.systems, pictures[0])
+    curve(report.correct, report.active, pictures[1])
     page.write_text(page_of(report), encoding="utf-8")
     return page
 

@@ -18,8 +18,8 @@ from typing import Annotated
 
 import typer
 
-# Read when torch is loaded. Its threads spin while they wait: through the pauses between two operations of a small model
-# (asleep they would be half as fast), but not for long, since the jails need the cores too.
+# Read when torch is loaded. Its threads spin while they wait: through the pauses between two operations of a small
+# model (asleep they would be half as fast), but not for long, since the jails need the cores too.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would run through ours
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 BASE = "stagewise"
 
 _POLICY = (
-    'learning_rate=1e-4, dtype="float32", device="cpu", gradient_checkpointing=false, '
+    'learning_rate=5e-5, dtype="float32", device="cpu", gradient_checkpointing=false, '
     'max_tokens_per_micro_batch=8192, engine={kind="transformers", dtype="float32", max_batch=256}'
 )
 """The recipe's policy once more, as TOML."""

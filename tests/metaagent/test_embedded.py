@@ -1,0 +1,78 @@
+"""The embedded policy: used for the problems it knows where torch is there, and never silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from engine.replay import ReplayEngine
+from metaagent import embedded
+from metaagent.cli import app
+from tasks import miniature
+
+KNOWN = "What is 47 + 38?"
+
+
+@pytest.mark.parametrize(
+    ("problem", "known"),
+    [
+        (KNOWN, True),
+        (f"\n{KNOWN}\n", True),
+        ("Add up 47, 18, 63, 21.", True),
+        ("Which two of 13, 18, 22, 37 add up to 40?", True),
+        (f"{KNOWN} Explain.", False),
+        ("What is a monoid?", False),
+        ("What is 470 + 38?", False),
+        ("What is 482 * 771?", False),
+        ("Add up 47, 18, 63.", False),
+        ("Which two of 13, 18, 22, 27, 37 add up to 40?", False),
+        ("Which two of 13, 18, 22, 41 add up to 40?", False),
+    ],
+)
+def test_it_knows_single_questions_as_large_as_it_was_taught(problem: str, known: bool) -> None:
+    assert embedded.knows(problem) is known
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(embedded, "NEEDED", ("torch_that_is_not_there",))
+    assert embedded.missing() == 'it needs torch_that_is_not_there. Fix: pip install "metaagent[local]"'
+    with pytest.raises(ValueError, match="no embedded policy here: it needs torch_that"):
+        embedded.open_embedded()
+    monkeypatch.setattr(embedded, "FOLDER", tmp_path / "gone")
+    assert embedded.missing() == "model.safetensors is not in gone/. Fix: reinstall metaagent"
+
+
+@pytest.mark.parametrize("kind", miniature.KINDS)
+def test_it_knows_what_is_drawn(kind: miniature.Kind) -> None:
+    assert all(embedded.knows(problem.question) for problem in miniature.problems(kind, 20, seed=3))
+
+
+def test_design_uses_it_for_what_it_knows(
+    one: str, replay: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    replay(("designer", f"<code>\n{(tmp_path / one).read_text()}</code>"), ("Solver", "\\boxed{85}"))
+    engine = ReplayEngine(tmp_path / "replies.jsonl")
+    engine.name = embedded.SPEC
+    monkeypatch.setattr(embedded, "missing", lambda: "")
+    monkeypatch.setattr(embedded, "open_embedded", lambda: engine)
+    result = CliRunner().invoke(app, ["design", KNOWN, "--run"])
+    assert result.exit_code == 0
+    assert "85" in result.stdout
+    assert "the embedded policy designed this" in result.stderr.replace("\n", " ")
+    assert "% of those held out; to have a real model design and run it, add --engine" in result.stderr.replace(
+        "\n", " "
+    )
+    result = CliRunner().invoke(app, ["design", "What is a monoid?"])
+    assert "so the template bank designed this" in result.stderr.replace("\n", " ")
+    assert "embedded" not in result.stderr
+
+
+def test_without_torch_the_bank_designs_and_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "missing", lambda: "it needs torch. Fix: pip install it")
+    result = CliRunner().invoke(app, ["design", KNOWN])
+    assert result.exit_code == 0
+    assert "so the template bank designed this" in result.stderr.replace("\n", " ")
+    assert "the embedded policy knows such problems, but it needs torch. Fix" in result.stderr.replace("\n", " ")
