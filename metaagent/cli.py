@@ -92,8 +92,12 @@ def design(
     from metaagent import designing, embedded
 
     text = read_problem(problem, file)
-    if not engine and embedded.knows(text) and not embedded.missing():
-        engine, style = embedded.SPEC, "short"
+    if not engine and cache is None and embedded.knows(text) and not embedded.missing():
+        engine = embedded.SPEC
+    if engine == embedded.SPEC:
+        if not embedded.knows(text):
+            usage_error("the embedded policy knows the small problems of tasks.miniature alone. Fix: another --engine")
+        style = "short"  # as it was taught
     if run and not engine:
         usage_error("--run needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
     if cache is not None and not engine:

@@ -101,7 +101,12 @@ class RunReport(BaseModel):
 async def open_engine(spec: str, cache: Path | None = None) -> AsyncIterator[Engine]:
     """The engine that `spec` names, with a folder that keeps its replies if given; closed in the end."""
     try:
-        engine = embedded.open_embedded() if spec == embedded.SPEC else parse_engine(spec, cache)
+        if spec == embedded.SPEC:
+            if cache is not None:
+                raise ValueError("the embedded policy's replies are not kept. Fix: leave --cache out")
+            engine: Engine = embedded.open_embedded()
+        else:
+            engine = parse_engine(spec, cache)
     except ValueError as error:
         usage_error(str(error))
     try:

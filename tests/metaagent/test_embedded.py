@@ -76,3 +76,30 @@ def test_without_torch_the_bank_designs_and_it_is_said_why(monkeypatch: pytest.M
     assert result.exit_code == 0
     assert "so the template bank designed this" in result.stderr.replace("\n", " ")
     assert "the embedded policy knows such problems, but it needs torch. Fix" in result.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["What is a monoid?", "--engine", "embedded"], "knows the small problems of tasks.miniature alone"),
+        ([KNOWN, "--engine", "embedded", "--cache", "kept"], "replies are not kept. Fix: leave --cache out"),
+        ([KNOWN, "--cache", "kept"], "--cache keeps an engine's replies"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "missing", lambda: "")
+    result = CliRunner().invoke(app, ["design", *arguments])
+    assert result.exit_code == 2
+    assert said in result.stderr.replace("\n", " ")
+
+
+def test_it_is_asked_with_the_prompt_it_was_taught(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    async def design(*_: object, style: str, **__: object) -> None:
+        asked.append(style)
+        raise ValueError("enough")
+
+    monkeypatch.setattr("metaagent.designing.design", design)
+    CliRunner().invoke(app, ["design", KNOWN, "--engine", "embedded"])
+    assert asked == ["short"]
