@@ -1,8 +1,9 @@
 r"""The teacher of the cold start: an engine that plays the agents of the templates on problems of the family.
 
 It stands where Appendix A has a strong model: it works step by step, and errs as such a model would: it slips in some
-chains and finds only some pairs at the first try. What it says is kept only where the run's answer is right. It knows
-the family's questions (`tasks.miniature.read`) and no gold answers; products without a tool it can only guess.
+chains and products and finds only some pairs at the first try. What it says is kept only where the run's answer is
+right. It knows the family's questions (`tasks.miniature.read`) and no gold answers. Its pupil is smaller: the products
+that it works out without a tool the pupil cannot, which is for RL to find.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ _CRITIC = "Is it right?"
 
 @dataclass
 class Teacher:
-    """`slips` is the chance that a chain goes wrong somewhere, `misses` that a pair is only guessed."""
+    """`slips` is the chance that a chain goes wrong somewhere, `fumbles` that a product without a tool does, `misses`
+    that a pair is only guessed."""
 
     slips: float = 0.3
     misses: float = 0.5
+    fumbles: float = 0.6
     name: str = "teacher"
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -61,17 +64,24 @@ class Teacher:
 
     def solve(self, reading: Reading, dice: random.Random) -> tuple[str, str]:
         """Written steps, each on a line of its own, and the answer."""
-        if reading.kind == "product":
-            digits = len(reading.answer)
-            return "", str(dice.randrange(10 ** (digits - 1), 10**digits))
         if reading.kind == "pair":
             guess = dice.choice(reading.pairs)
             if dice.random() < self.misses:
                 guess = tuple(sorted(dice.sample(reading.numbers, 2)))
             return "".join(additions(guess)), ", ".join(map(str, guess))
-        slip = dice.randrange(len(reading.numbers) - 1) if dice.random() < self.slips else None
-        lines = additions(reading.numbers, slip if reading.kind == "chain" else None, dice)
+        lines, terms = [], list(reading.numbers)
+        if reading.kind == "product":
+            lines, terms = multiplications(*reading.numbers)
+        wrong = dice.random() < {"chain": self.slips, "product": self.fumbles}.get(reading.kind, 0)
+        lines += additions(terms, dice.randrange(len(terms) - 1) if wrong else None, dice)
         return "".join(lines), lines[-1].split()[-1]
+
+
+def multiplications(a: int, b: int) -> tuple[list[str], list[int]]:
+    """A line for each digit of `b` (of two at least), and what is left to add up."""
+    digits = f"{b:02}"
+    parts = [int(digit) * 10 ** (len(digits) - place) for place, digit in enumerate(digits, 1)]
+    return [f"{a} * {part} = {a * part}\n" for part in parts], [a * part for part in parts]
 
 
 def additions(numbers: Sequence[int], slip: int | None = None, dice: random.Random | None = None) -> list[str]:

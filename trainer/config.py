@@ -5,6 +5,7 @@ Read from TOML with dotted overrides (`trainer.config_file`); nothing here opens
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -50,6 +51,8 @@ class PolicyConfig(_Section):
     """Folder or Hugging Face id of a causal language model with a chat template."""
     learning_rate: float = Field(default=5e-6, gt=0)
     """The paper's (section 4.1)."""
+    designer_learning_rate: float | None = Field(default=None, gt=0)
+    """In steps that it learns designing alone in; None: the same. A designer stage has far fewer samples."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     lora: LoraSettings | None = None
@@ -158,3 +161,9 @@ class TrainConfig(_Section):
     @property
     def role_policies(self) -> dict[PolicyRole, str]:
         return {"designer": self.roles.designer, "executor": self.roles.executor}
+
+    def learning_rate(self, policy: str, active: Collection[PolicyRole]) -> float:
+        """A policy's in a step in which the roles `active` learn."""
+        settings = self.policies[policy]
+        learned = {role for role, name in self.role_policies.items() if name == policy and role in active}
+        return (learned == {"designer"} and settings.designer_learning_rate) or settings.learning_rate

@@ -159,6 +159,7 @@ async def _step(
     for name, samples in samples_by_policy(trees, config.credit, config.role_policies, active).items():
         watch(Phase(step, f"updating {name}"))
         dealt = _shuffled(samples, derived_seed(config.seed, "deal", step, name))
+        policies[name].backend.learning_rate = config.learning_rate(name, active)
         updates[name] = await asyncio.to_thread(policies[name].backend.update, dealt, config.objective)
     updated = time.perf_counter()
     for name, update in updates.items():

@@ -26,9 +26,7 @@ def say(teacher: Teacher, question: str, *more: ChatMessage, seed: int = 0, tool
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_slips_every_program_that_can_solve_a_kind_does(kind: Kind) -> None:
-    solves = {"sum", "chain", "pair"} if kind != "product" else {"product"}
-
+def test_without_slips_every_program_solves_every_kind(kind: Kind) -> None:
     async def run() -> dict[str, list[str | None]]:
         found: dict[str, list[str | None]] = {}
         async with ProcessSandbox() as sandbox:
@@ -37,7 +35,7 @@ def test_without_slips_every_program_that_can_solve_a_kind_does(kind: Kind) -> N
                     ended = await sandbox.run_program(
                         template.program,
                         problem.question,
-                        engine=Teacher(slips=0, misses=0),
+                        engine=Teacher(slips=0, misses=0, fumbles=0),
                         limits=like_rl().limits,
                         seed=5,
                     )
@@ -46,14 +44,13 @@ def test_without_slips_every_program_that_can_solve_a_kind_does(kind: Kind) -> N
                     found.setdefault(name, []).append("right" if right else "wrong")
         return found
 
-    found = asyncio.run(run())
-    for name, grades in found.items():
-        right = kind in solves if kind != "product" else name == "tool"
-        assert set(grades) == {"right" if right else "wrong"}, name
+    assert asyncio.run(run()) == {name: ["right"] * 3 for name in programs()}
 
 
 def test_steps_are_written_out() -> None:
     assert say(Teacher(slips=0), "Add up 47, 8, 63.") == "47 + 8 = 55\n55 + 63 = 118\n\\boxed{118}"
+    product = "48 * 70 = 3360\n48 * 7 = 336\n3360 + 336 = 3696\n\\boxed{3696}"
+    assert say(Teacher(fumbles=0), "What is 48 * 77?") == product
     asked = "Add up 47, 8, 63.\n\nYour result goes to Critic. Put what Critic needs, and nothing else, inside "
     asked += "<delivery>...</delivery>."
     assert say(Teacher(slips=0), asked).endswith("118\n<delivery>\\boxed{118}</delivery>")
@@ -63,6 +60,8 @@ def test_slips_and_misses_happen_as_often_as_said() -> None:
     chains = [say(Teacher(slips=0.3), "Add up 47, 8, 63.", seed=seed) for seed in range(500)]
     wrong = [chain for chain in chains if not chain.endswith("{118}")]
     assert len(wrong) / 500 == pytest.approx(0.3, abs=0.06)
+    products = [say(Teacher(fumbles=0.2), "What is 482 * 705?", seed=seed) for seed in range(500)]
+    assert sum(not each.endswith("{339810}") for each in products) / 500 == pytest.approx(0.2, abs=0.05)
     question = "Which two of 3, 8, 12, 17, 25, 31 add up to 42?"
     sets = [say(Teacher(misses=0.5), question, seed=seed) for seed in range(500)]
     right = sets.count("17 + 25 = 42\n\\boxed{17, 25}")
@@ -104,13 +103,12 @@ def test_a_pair_that_is_not_of_the_numbers_is_incorrect() -> None:
     assert say(Teacher(), question).endswith("Verdict: INCORRECT")
 
 
-def test_products_need_the_tool() -> None:
+def test_a_tool_multiplies_at_once() -> None:
     question = "What is 48213 * 7717?"
     call = say(Teacher(), question, tools=True)
     assert '"arguments": {"a": 48213, "b": 7717}' in call
     after = (ChatMessage(role="assistant", content=call), ChatMessage(role="tool", content="372059721\n"))
     assert say(Teacher(), question, *after, tools=True) == "\\boxed{372059721}"
-    assert len({say(Teacher(), question, seed=seed) for seed in range(20)}) > 10  # guesses
 
 
 def test_what_is_not_of_the_family_is_a_failure_of_the_engine() -> None:

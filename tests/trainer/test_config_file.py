@@ -13,6 +13,7 @@ from trainer.backend import LoraSettings, PolicyObjective
 from trainer.config import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
 from trainer.config_file import ConfigError, read_config, to_toml
 from workflow.limits import Limits
+from workflow.usage import PolicyRole
 
 PLAIN = """\
 policies.p0.model = "hub/model"
@@ -296,6 +297,7 @@ POLICIES = st.builds(
     PolicyConfig,
     model=TEXT.map("hub:{}".format),
     learning_rate=POSITIVE,
+    designer_learning_rate=st.none() | POSITIVE,
     dtype=st.sampled_from(["bfloat16", "float32"]),
     lora=st.none() | st.builds(LoraSettings, rank=COUNT, targets=st.lists(TEXT, max_size=2).map(tuple)),
     engine=ENGINES,
@@ -335,3 +337,31 @@ def test_the_record_tells_defaults_and_what_is_left_out(tmp_path: Path) -> None:
     text = to_toml(read_config(write(tmp_path, PLAIN)))
     assert "stage_length = 30" in text
     assert 'lora = "none"' in text
+
+
+@pytest.mark.parametrize(
+    ("policy", "active", "rate"),
+    [
+        ("shared", {"executor"}, 1e-5),
+        ("shared", {"designer"}, 3e-5),
+        ("shared", {"designer", "executor"}, 1e-5),
+        ("one rate", {"designer"}, 1e-5),
+        ("designs only", {"designer", "executor"}, 3e-5),
+        ("executes only", {"designer", "executor"}, 1e-5),
+    ],
+)
+def test_the_designers_learning_rate_holds_where_designing_alone_is_learned(
+    policy: str, active: set[PolicyRole], rate: float
+) -> None:
+    own = None if policy == "one rate" else 3e-5
+    policies = {name: PolicyConfig(model="m", learning_rate=1e-5, designer_learning_rate=own) for name in ("a", "b")}
+    roles = {
+        "designs only": Roles(designer="a", executor="b"),
+        "executes only": Roles(designer="b", executor="a"),
+    }.get(policy, Roles(designer="a", executor="a"))
+    config = TrainConfig(
+        policies={name: policies[name] for name in {roles.designer, roles.executor}},
+        roles=roles,
+        data=[DataConfig(format="problems", path=Path("problems.jsonl"))],
+    )
+    assert config.learning_rate("a", active) == rate
