@@ -50,7 +50,7 @@ speedrun: $(VENV)/speedrun
 
 # Every comparison of the paper, from that checkpoint: hours. The pages go to docs/results.
 speedrun-full: speedrun
-	for comparison in schedule tree sharing stage-length cross; do \
+	for comparison in training schedule tree sharing stage-length cross; do \
 	    $(BIN)/python -m speedrun.compare $$comparison --seeds 3 --speedrun $(OUT) --write || exit 1; done
 
 test: $(VENV)/dev

@@ -30,7 +30,7 @@ from speedrun import stages
 from speedrun.plots import points
 from speedrun.report import pattern
 from speedrun.settings import SpeedrunSettings
-from speedrun.variants import BASE, BEFORE, COMPARISONS, CROSS, OVERRIDES, Comparison
+from speedrun.variants import ALONE, BASE, BEFORE, COMPARISONS, CROSS, OVERRIDES, SHARED, Comparison
 from tasks import read_task
 from tasks.miniature import KINDS
 from trainer.attempts import RESULTS, Attempt
@@ -72,14 +72,16 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 def variant_settings(variant: str, seed: int, speedrun: Path) -> SpeedrunSettings:
     """The speedrun's own settings with the variant's changes on top."""
     own = SpeedrunSettings.model_validate_json((speedrun / stages.SETTINGS).read_text(encoding="utf-8"))
-    return own.model_copy(update={"seed": seed, "overrides": (*own.overrides, *OVERRIDES[variant])})
+    overrides = (*own.overrides, *OVERRIDES[variant])
+    return own.model_copy(update={"seed": seed, "shared": variant == SHARED, "overrides": overrides})
 
 
 async def run_variant(variant: str, seed: int, speedrun: Path, out: Path) -> None:
-    """Train one variant with one seed (nothing for `BEFORE`), then attempt the held-out problems."""
+    """Train one variant with one seed (where it has a run of its own), then attempt the held-out problems."""
     tuned = speedrun / SFT / MODEL
     test = read_task(f"problems:{speedrun / 'problems' / 'test.jsonl'}")
     executor = designer = tuned
+    program = None
     async with open_sandbox("process", grading=True) as sandbox:
         if variant in OVERRIDES:
             settings = variant_settings(variant, seed, speedrun)
@@ -88,9 +90,13 @@ async def run_variant(variant: str, seed: int, speedrun: Path, out: Path) -> Non
             models = await stages.reinforce(settings, tuned.resolve(), data, sandbox, out / RL, lambda _: None)
             executor, designer = models[config.roles.executor], models[config.roles.designer]
         elif variant in CROSS:
-            (newest,) = stages.trained(out.parents[1] / BASE / out.name / RL, ["p0"]).values()
-            designer, executor = (newest if trained else tuned for trained in CROSS[variant])
-        await stages.measure(test, executor, sandbox, out / ATTEMPTS, lambda _: None, designer=designer, seed=seed)
+            base = stages.trained(out.parents[1] / BASE / out.name / RL, ["designer", "executor"]).values()
+            designer, executor = (mine if swap else tuned for swap, mine in zip(CROSS[variant], base, strict=True))
+        elif variant == ALONE:
+            designer, program = None, stages.programs()[stages.SINGLE].program
+        await stages.measure(
+            test, executor, sandbox, out / ATTEMPTS, lambda _: None, designer=designer, program=program, seed=seed
+        )
 
 
 def run_all(variants: Sequence[str], seeds: int, speedrun: Path, out: Path, jobs: int) -> None:
@@ -179,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="into docs/results/, not OUT")
-    parser.add_argument("--one", choices=[BEFORE, *OVERRIDES, *CROSS], help=argparse.SUPPRESS)
+    parser.add_argument("--one", choices=[BEFORE, ALONE, *OVERRIDES, *CROSS], help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.one is not None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from speedrun.policy import Architecture
 from tasks.miniature import Difficulty
-from trainer.config import TrainConfig
+from trainer.config import Roles, TrainConfig
 from trainer.config_file import read_config
 from trainer.sft import SFTSettings
 
-_POLICY = re.compile(r"policies\.([\w-]+)")
 RECIPE = Path(__file__).parents[1] / "recipes" / "speedrun.toml"
 
 
@@ -36,11 +34,21 @@ class SpeedrunSettings(BaseModel):
     test_problems: int = Field(default=800, ge=1)
     """Held out; each is attempted once by every system."""
     sft: SFTSettings = SFTSettings(epochs=8, batch=32, learning_rate=3e-3, held_out=0.02)
+    shared: bool = False
+    """One policy for both roles, in RL too, with the learning rate of the role that a stage is for."""
     overrides: tuple[str, ...] = ()
     """Changes to the RL recipe, as `metaagent train` takes them."""
 
     def rl(self, model: Path, data: Path) -> TrainConfig:
         """The RL run of these settings. Raises `ConfigError` for overrides that do not fit."""
-        policies = {"p0", *(named[1] for each in self.overrides if (named := _POLICY.match(each)))}
-        models = [f'policies.{name}.model="{model}"' for name in sorted(policies)]
-        return read_config(RECIPE, [f"seed={self.seed}", *self.overrides, *models, f'data.0.path="{data}"'])
+        models = [f'policies.{role}.model="{model}"' for role in ("designer", "executor")]
+        config = read_config(RECIPE, [f"seed={self.seed}", *self.overrides, *models, f'data.0.path="{data}"'])
+        return sharing(config) if self.shared else config
+
+
+def sharing(config: TrainConfig) -> TrainConfig:
+    """The same run with one policy for both roles: the Executor's, with the Designer's learning rate in its stages."""
+    designer, executor = (config.policies[config.role_policies[role]] for role in ("designer", "executor"))
+    policy = executor.model_copy(update={"designer_learning_rate": designer.learning_rate})
+    changes = {"policies": {"shared": policy}, "roles": Roles(designer="shared", executor="shared")}
+    return TrainConfig.model_validate(config.model_copy(update=changes).model_dump())

@@ -1,10 +1,10 @@
-"""Makes a finished speedrun's policy the embedded one: its model files, `recipe.json`, which says how to make them, and
-its report in `docs/results/speedrun`.
+"""Makes the policies of a finished speedrun the embedded ones: the model files of each role, `recipe.json`, which says
+how to make them, and the report in `docs/results/speedrun`.
 
     python -m speedrun.ship runs/speedrun
 
 Trains and measures nothing; refuses a speedrun that is not finished, or whose problems are not of the default
-difficulty, which `metaagent.embedded` takes the policy to know.
+difficulty, which `metaagent.embedded` takes the policies to know.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from metaagent.console import note
-from metaagent.embedded import FOLDER, RECIPE, WEIGHTS
+from metaagent.embedded import FOLDER, RECIPE, ROLES, WEIGHTS
 from speedrun.report import PAGE, REPORT, SpeedrunReport
 from speedrun.stages import trained
 from tasks.miniature import Difficulty
@@ -31,7 +31,7 @@ LEFT_OUT = {"settings", "seconds", "correct", "active"}
 
 
 def ship(speedrun: Path, to: Path, results: Path) -> None:
-    """Put the newest RL checkpoint of a speedrun into `to` and its report into `results`.
+    """Put each role's model of a speedrun's newest RL checkpoint into `to`, and its report into `results`.
 
     Raises ValueError where it cannot be the embedded one; nothing has changed then.
     """
@@ -40,20 +40,22 @@ def ship(speedrun: Path, to: Path, results: Path) -> None:
     report = SpeedrunReport.model_validate_json((speedrun / REPORT).read_text(encoding="utf-8"))
     if report.settings.difficulty != Difficulty():
         raise ValueError(f"{speedrun} learned problems of another difficulty: {report.settings.difficulty}")
-    (model,) = trained(speedrun / "rl", ["p0"]).values()
-    size = sum(file.stat().st_size for file in model.iterdir())
+    models = trained(speedrun / "rl", ROLES)
+    size = sum(file.stat().st_size for model in models.values() for file in model.iterdir())
     if size > LARGEST:
-        raise ValueError(f"{model} has {size} bytes; {LARGEST} at most are shipped. Fix: train a smaller architecture")
+        raise ValueError(f"the models have {size} bytes; {LARGEST} at most are shipped. Fix: a smaller architecture")
+    weights = {f"{role}/{WEIGHTS}": sha256(model / WEIGHTS) for role, model in models.items()}
     recipe = {
         "command": "python -m speedrun.run --seed " + str(report.settings.seed),
         "settings": report.settings.model_dump(mode="json"),
         "rl": (speedrun / "rl" / CONFIG).read_text(encoding="utf-8").replace(str(speedrun.resolve()), "SPEEDRUN"),
-        "sha256": {name: sha256(speedrun / name) for name in DATA} | {WEIGHTS: sha256(model / WEIGHTS)},
+        "sha256": {name: sha256(speedrun / name) for name in DATA} | weights,
         **report.model_dump(mode="json", exclude=LEFT_OUT),
     }
     beside = to.with_name(f".tmp-{to.name}")
     shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(model, beside, copy_function=shutil.copyfile)
+    for role, model in models.items():
+        shutil.copytree(model, beside / role, copy_function=shutil.copyfile)
     (beside / RECIPE).write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(to, ignore_errors=True)
     beside.rename(to)
@@ -73,4 +75,4 @@ if __name__ == "__main__":
         ship(Path(sys.argv[1]), FOLDER, RESULTS)
     except ValueError as error:
         sys.exit(str(error))
-    note(f"{FOLDER} holds the policy of {sys.argv[1]}")
+    note(f"{FOLDER} holds the policies of {sys.argv[1]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from engine.replay import ReplayEngine
 from metaagent import embedded
 from metaagent.cli import app
 from tasks import miniature
+from workflow.completion import ChatMessage, Completion, CompletionRequest
 
 KNOWN = "What is 47 + 38?"
 
@@ -42,7 +44,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     with pytest.raises(ValueError, match="no embedded policy here: it needs torch_that"):
         embedded.open_embedded()
     monkeypatch.setattr(embedded, "FOLDER", tmp_path / "gone")
-    assert embedded.missing() == "model.safetensors is not in gone/. Fix: reinstall metaagent"
+    assert embedded.missing() == "recipe.json is not in gone/. Fix: reinstall metaagent"
 
 
 @pytest.mark.parametrize("kind", miniature.KINDS)
@@ -103,3 +105,41 @@ def test_it_is_asked_with_the_prompt_it_was_taught(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("metaagent.designing.design", design)
     CliRunner().invoke(app, ["design", KNOWN, "--engine", "embedded"])
     assert asked == ["short"]
+
+
+class Named:
+    """Says which model it stands for."""
+
+    def __init__(self, folder: str, *_: object) -> None:
+        self.folder = Path(folder)
+        self.closed = False
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        return Completion(text=self.folder.name)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("agent", "key", "role"),
+    [
+        ("designer", "designer/0/0", "designer"),
+        ("Solver", "single/Solver#0", "executor"),
+        ("designer", "designer/0/designer#0", "executor"),
+    ],
+)
+def test_each_role_has_its_own_policy(agent: str, key: str, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    monkeypatch.setattr("engine.transformers.TransformersEngine", Named)
+    made = embedded.EmbeddedEngine()
+
+    async def ask() -> str:
+        reply = await made.complete(
+            CompletionRequest(messages=[ChatMessage(role="user", content="?")], agent=agent, key=key)
+        )
+        await made.close()
+        return reply.text
+
+    assert asyncio.run(ask()) == role

@@ -9,14 +9,14 @@ from attempts import ENSEMBLE, attempts
 
 from speedrun.compare import System, interval, page_of
 from speedrun.settings import SpeedrunSettings
-from speedrun.variants import BASE, BEFORE, COMPARISONS, CROSS, OVERRIDES
+from speedrun.variants import ALONE, BASE, BEFORE, COMPARISONS, CROSS, OVERRIDES, SHARED
 from tasks.miniature import KINDS
 from trainer.config import TrainConfig
 from trainer.config_file import ConfigError
 
 
 def config(name: str) -> TrainConfig:
-    return SpeedrunSettings(seed=7, overrides=OVERRIDES[name]).rl(Path("/m"), Path("/d.jsonl"))
+    return SpeedrunSettings(seed=7, shared=name == SHARED, overrides=OVERRIDES[name]).rl(Path("/m"), Path("/d.jsonl"))
 
 
 @pytest.mark.parametrize("name", OVERRIDES)
@@ -26,7 +26,9 @@ def test_every_variant_is_a_run_with_as_many_executions(name: str) -> None:
     assert executions[0] == executions[1]
     assert (found.steps, found.seed, found.data[0].path) == (base.steps, 7, Path("/d.jsonl"))
     assert {policy.model for policy in found.policies.values()} == {"/m"}
-    assert {policy.learning_rate for policy in found.policies.values()} == {base.policies["p0"].learning_rate}
+    for role in ("designer", "executor"):
+        rates = [each.learning_rate(each.role_policies[role], {role}) for each in (found, base)]
+        assert rates[0] == rates[1]
 
 
 def test_variants_differ_in_what_their_names_say() -> None:
@@ -36,15 +38,17 @@ def test_variants_differ_in_what_their_names_say() -> None:
         "designer-only",
         "executor-only",
     ]
-    separate = config("separate")
-    assert separate.roles.designer != separate.roles.executor
-    first, second = separate.policies.values()
-    assert first == second
-    assert [config(name).stage_length for name in ("K1", BASE, "K15")] == [1, 5, 15]
+    assert config(BASE).role_policies == {"designer": "designer", "executor": "executor"}
+    assert config(SHARED).role_policies == {"designer": "shared", "executor": "shared"}
+    rates = {"learning_rate", "designer_learning_rate"}
+    (shared,) = config(SHARED).policies.values()
+    for policy in config(BASE).policies.values():
+        assert policy.model_dump(exclude=rates) == shared.model_dump(exclude=rates)
+    assert [config(name).stage_length for name in ("K1", BASE, "K10")] == [1, 5, 10]
 
 
 def test_comparisons_name_known_systems_and_a_wrong_override_is_said() -> None:
-    known = {BEFORE, *OVERRIDES, *CROSS}
+    known = {BEFORE, ALONE, *OVERRIDES, *CROSS}
     assert all(set(comparison.systems.values()) <= known for comparison in COMPARISONS.values())
     with pytest.raises(ConfigError, match=r"rollout\.design"):
         SpeedrunSettings(overrides=("rollout.design=3",)).rl(Path("/m"), Path("/d"))

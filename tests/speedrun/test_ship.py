@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from metaagent.embedded import RECIPE, WEIGHTS
+from metaagent.embedded import RECIPE, ROLES, WEIGHTS
 from speedrun import ship
 from speedrun.report import PAGE, REPORT, SpeedrunReport
 from speedrun.settings import SpeedrunSettings
@@ -22,16 +22,17 @@ class Nothing(BaseModel):
 
 
 def speedrun(out: Path, settings: SpeedrunSettings) -> Path:
-    """A finished speedrun's files, as far as they are read here; the policy's weights say after which step they are."""
+    """A finished speedrun's files, as far as they are read here; weights say whose and after which step they are."""
     for name in ship.DATA:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text(f"{name}\n")
     for step in (1, 2):
 
         def write(folder: Path, step: int = step) -> None:
-            (folder / "p0" / "model").mkdir(parents=True)
-            (folder / "p0" / "model" / WEIGHTS).write_text(f"after {step}")
-            (folder / "p0" / "optimizer").mkdir()
+            for role in ROLES:
+                (folder / role / "model").mkdir(parents=True)
+                (folder / role / "model" / WEIGHTS).write_text(f"{role} after {step}")
+                (folder / role / "optimizer").mkdir()
 
         checkpoint.save(out / "rl" / "checkpoints", step, write, Nothing())
     (out / "rl" / "config.toml").write_text(f'model = "{out.resolve()}/sft/model"\n')
@@ -48,8 +49,10 @@ def test_the_newest_checkpoint_ships_with_its_recipe(tmp_path: Path) -> None:
     to.mkdir()
     (to / "old").touch()
     ship.ship(made, to, tmp_path / "results")
-    assert sorted(path.name for path in to.iterdir()) == [WEIGHTS, RECIPE]
-    assert (to / WEIGHTS).read_text() == "after 2"
+    assert sorted(path.name for path in to.iterdir()) == ["designer", "executor", RECIPE]
+    for role in ROLES:
+        assert [path.name for path in (to / role).iterdir()] == [WEIGHTS]
+        assert (to / role / WEIGHTS).read_text() == f"{role} after 2"
     assert {path.name for path in (tmp_path / "results").iterdir()} == {REPORT, *PAGE}
     text = (to / RECIPE).read_text()
     assert str(tmp_path) not in text
@@ -58,7 +61,7 @@ def test_the_newest_checkpoint_ships_with_its_recipe(tmp_path: Path) -> None:
     assert recipe["settings"]["seed"] == 4
     assert recipe["rl"] == 'model = "SPEEDRUN/sft/model"\n'
     assert recipe["weights"] == 7
-    assert recipe["sha256"][WEIGHTS] == hashlib.sha256(b"after 2").hexdigest()
+    assert recipe["sha256"][f"executor/{WEIGHTS}"] == hashlib.sha256(b"executor after 2").hexdigest()
     assert recipe["sha256"]["cold/rows.jsonl"] == hashlib.sha256(b"cold/rows.jsonl\n").hexdigest()
 
 
@@ -76,7 +79,7 @@ def test_other_problems_than_the_policy_is_used_for_do_not_ship(tmp_path: Path) 
 
 def test_a_policy_too_large_does_not_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = speedrun(tmp_path / "run", SpeedrunSettings())
-    monkeypatch.setattr(ship, "LARGEST", 6)
-    with pytest.raises(ValueError, match="7 bytes; 6 at most are shipped"):
+    monkeypatch.setattr(ship, "LARGEST", 31)
+    with pytest.raises(ValueError, match="32 bytes; 31 at most are shipped"):
         ship.ship(made, tmp_path / "policy", tmp_path / "results")
     assert not (tmp_path / "policy").exists()

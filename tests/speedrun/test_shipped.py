@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metaagent.embedded import FOLDER, RECIPE, WEIGHTS
+from metaagent.embedded import FOLDER, RECIPE, ROLES, WEIGHTS
 from metaagent.running import open_sandbox
 from speedrun import stages
 from speedrun.settings import SpeedrunSettings
@@ -25,8 +25,9 @@ def recipe() -> dict[str, Any]:
 
 
 def test_the_files_are_small_and_the_ones_that_were_measured(recipe: dict[str, Any]) -> None:
-    assert sum(file.stat().st_size for file in FOLDER.iterdir()) <= LARGEST
-    assert sha256(FOLDER / WEIGHTS) == recipe["sha256"][WEIGHTS]
+    assert sum(file.stat().st_size for file in FOLDER.rglob("*")) <= LARGEST
+    for role in ROLES:
+        assert sha256(FOLDER / role / WEIGHTS) == recipe["sha256"][f"{role}/{WEIGHTS}"]
 
 
 def test_the_recipe_is_the_one_of_this_version_and_draws_the_same_problems(
@@ -51,7 +52,14 @@ def test_it_is_as_good_as_the_recipe_says(recipe: dict[str, Any], tmp_path: Path
 
     async def measured() -> float:
         async with open_sandbox("process", grading=True) as sandbox:
-            attempts = await stages.measure(other, FOLDER, sandbox, tmp_path / "out", lambda _: None, designer=FOLDER)
+            attempts = await stages.measure(
+                other,
+                FOLDER / "executor",
+                sandbox,
+                tmp_path / "out",
+                lambda _: None,
+                designer=FOLDER / "designer",
+            )
         return sum(each.correct for each in attempts) / len(attempts)
 
     found, stated = asyncio.run(measured()), recipe["systems"][-1]["accuracy"]["estimate"]
