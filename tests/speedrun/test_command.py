@@ -33,7 +33,7 @@ def test_a_folder_holds_one_speedrun(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "which comparison? Fix: name one of tree"),
+        ([], "which comparison? Fix: name one of training, tree"),
         (["tree", "--seeds", "1"], "--seeds 1: intervals are given for 2 to 8"),
         (["tree"], "holds no speedrun. Fix: make speedrun"),
     ],
