@@ -169,9 +169,13 @@ def design_messages(problem: str, templates: Sequence[Template], k: int = 3, *, 
 
 def short_design_messages(problem: str) -> list[ChatMessage]:
     """The short prompt used in RL, where the policy knows the contract from its cold start."""
+    return [ChatMessage(role="system", content=_short_task()), ChatMessage(role="user", content=_problem(problem))]
+
+
+@cache
+def _short_task() -> str:
     signatures = "\n".join(line for name in _SHORT_NAMES for line in signature_lines(name))
-    system = _SHORT.format(names=", ".join(_SHORT_NAMES), signatures=signatures)
-    return [ChatMessage(role="system", content=system), ChatMessage(role="user", content=_problem(problem))]
+    return _SHORT.format(names=", ".join(_SHORT_NAMES), signatures=signatures)
 
 
 def template_reply(template: Template, domain: Literal["math", "code"]) -> str:

@@ -116,7 +116,11 @@ def untrained(settings: SpeedrunSettings, rows: Sequence[ChatRow], out: Path) ->
 
 
 def fine_tune(settings: SpeedrunSettings, model: Path, rows: Sequence[ChatRow], out: Path, watch: Watch) -> SFTResult:
-    """One shared policy learns both roles' conversations."""
+    """One shared policy learns both roles' conversations, with all of torch's threads.
+
+    For what comes then torch keeps one: jails need the cores too, and threads that wait for one another are slower.
+    """
+    import torch
     from transformers import AutoTokenizer
 
     from engine.chat import ChatFormat
@@ -135,7 +139,9 @@ def fine_tune(settings: SpeedrunSettings, model: Path, rows: Sequence[ChatRow], 
         seed=settings.seed,
     )
     with closing(backend):
-        return fine_tune_backend(backend, samples, settings.sft, out, resume=True, checkpoint_every=200, watch=watch)
+        result = fine_tune_backend(backend, samples, settings.sft, out, resume=True, checkpoint_every=500, watch=watch)
+    torch.set_num_threads(1)
+    return result
 
 
 async def reinforce(
