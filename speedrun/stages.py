@@ -139,7 +139,7 @@ def fine_tune(settings: SpeedrunSettings, model: Path, rows: Sequence[ChatRow], 
         seed=settings.seed,
     )
     with closing(backend):
-        result = fine_tune_backend(backend, samples, settings.sft, out, resume=True, checkpoint_every=500, watch=watch)
+        result = fine_tune_backend(backend, samples, settings.sft, out, resume=True, checkpoint_every=200, watch=watch)
     torch.set_num_threads(1)
     return result
 

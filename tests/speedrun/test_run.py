@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,12 +36,22 @@ SMALL = SpeedrunSettings(
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    import torch
+
     from speedrun.run import speedrun
 
-    out = tmp_path_factory.mktemp("speedrun")
+    out, threads = tmp_path_factory.mktemp("speedrun"), torch.get_num_threads()
     asyncio.run(speedrun(SMALL, out))
-    return out
+    yield out
+    torch.set_num_threads(threads)
+
+
+def test_after_fine_tuning_torch_leaves_the_other_cores_to_the_jails(finished: Path) -> None:
+    import torch
+
+    with ThreadPoolExecutor(1) as own:  # as an engine starts one; a thread that has used torch keeps its number
+        assert own.submit(torch.get_num_threads).result() == 1
 
 
 def test_the_report_has_all_systems(finished: Path) -> None:

@@ -1,0 +1,47 @@
+"""What `.ci/run` leaves out: tests that have passed before, and those that come too late. Never one that failed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SOURCE = """
+def test_good(): pass
+def test_bad(): assert False
+"""
+
+
+@pytest.fixture
+def tests(tmp_path: Path) -> Path:
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    (tmp_path / "test_two.py").write_text(SOURCE)
+    return tmp_path
+
+
+def run(tests: Path, **environment: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tests), str(tests)]
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=60, cwd=tests
+    ).stdout
+
+
+def test_what_has_passed_is_not_run_again_but_what_failed_is(tests: Path) -> None:
+    passed = tests / "passed"
+    assert "1 failed, 1 passed" in run(tests, METAAGENT_TESTS_PASSED=str(passed))
+    assert passed.read_text() == "test_two.py::test_good\n"
+    assert "1 failed, 1 deselected" in run(tests, METAAGENT_TESTS_PASSED=str(passed))
+
+
+def test_what_comes_too_late_is_skipped_counted_and_not_taken_for_passed(tests: Path) -> None:
+    passed = tests / "passed"
+    said = run(tests, METAAGENT_TESTS_PASSED=str(passed), METAAGENT_TESTS_UNTIL=str(time.time() - 1))
+    assert "2 skipped" in said
+    assert "2 tests were left out, as the time for them was used up:" in said
+    assert not passed.exists()
+    assert "1 failed, 1 passed" in run(tests, METAAGENT_TESTS_UNTIL=str(time.time() + 3600))
