@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TextIO
@@ -16,6 +17,7 @@ from typing import Any, Literal, TextIO
 from pydantic import BaseModel, ConfigDict
 
 from tasks.answers import Domain
+from trainer.folder_lock import only_writer
 from trainer.records import agree, has_lines, line_of, read_records
 from workflow.failures import FailureKind
 from workflow.graph import GraphNode, Structure
@@ -65,7 +67,7 @@ class AttemptLog:
     """The attempts in `folder`, which is made if need be; without a folder it keeps nothing.
 
     `made_by` says how attempts are made. Raises ValueError for a folder whose attempts were made in another way, or
-    that holds something else, and OSError for one that cannot be written.
+    that holds something else or is being written by another process, and OSError for one that cannot be written.
     """
 
     def __init__(self, folder: Path | None, made_by: Mapping[str, Any]) -> None:
@@ -73,14 +75,18 @@ class AttemptLog:
         self.kept: list[Attempt] = []
         """What the folder held when it was opened."""
         self._file: TextIO | None = None
+        self._open = ExitStack()
         if folder is None:
             return
-        (folder / TRACES).mkdir(parents=True, exist_ok=True)
-        results = folder / RESULTS
-        agree(folder / SETTINGS, made_by, begun=has_lines(results))
-        if results.exists():
-            self.kept = [attempt for _, attempt in read_records(results, Attempt)]
-        self._file = results.open("a", encoding="utf-8", newline="\n")
+        with ExitStack() as opened:
+            opened.enter_context(only_writer(folder))
+            (folder / TRACES).mkdir(exist_ok=True)
+            results = folder / RESULTS
+            agree(folder / SETTINGS, made_by, begun=has_lines(results))
+            if results.exists():
+                self.kept = [attempt for _, attempt in read_records(results, Attempt)]
+            self._file = opened.enter_context(results.open("a", encoding="utf-8", newline="\n"))
+            self._open = opened.pop_all()
 
     def add(self, attempt: Attempt) -> None:
         if self._file is not None:
@@ -100,5 +106,4 @@ class AttemptLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._open.close()

@@ -13,7 +13,6 @@ optimizers or torch, and nothing is pickled. One process writes at a time (`writ
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -26,8 +25,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from trainer.folder_lock import FolderBusy, only_writer
+
 KEEP = 2
-MANIFEST, STATE, LOCK = "manifest.json", "state.json", "writer.lock"
+MANIFEST, STATE = "manifest.json", "state.json"
 _STEP = re.compile(r"step-(\d{8,})")
 _TEMPORARY = ".tmp-"
 
@@ -81,23 +82,16 @@ def writing(folder: Path) -> Iterator[None]:
 
     Removes what a killed writer left half done. Raises `CheckpointError` at once if another process writes here.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise CheckpointError(f"cannot write checkpoints into {folder}: {error.strerror}") from error
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with the process; children do not inherit it
-        except (BlockingIOError, PermissionError):
-            raise CheckpointError(
-                f"another process writes checkpoints into {folder}. Fix: wait for it, or choose another folder"
-            ) from None
+            stack.enter_context(only_writer(folder))
+        except FolderBusy as error:
+            raise CheckpointError(str(error)) from None
+        except OSError as error:
+            raise CheckpointError(f"cannot write checkpoints into {folder}: {error.strerror}") from error
         for left in folder.glob(f"{_TEMPORARY}*"):
             shutil.rmtree(left, ignore_errors=True)
         yield
-    finally:
-        os.close(lock)
 
 
 def save(folder: Path, step: int, write: Callable[[Path], None], state: BaseModel, keep: int = KEEP) -> Path:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from tasks.answers import Domain
 from tasks.problems import Problem
 from trainer.distill_rows import Dropped, Row, digest
+from trainer.folder_lock import only_writer
 from trainer.records import agree, check_same, has_lines, line_of, problem_digest, read_records
 from workflow.graph import Structure
 from workflow.usage import PolicyRole, Tally
@@ -155,7 +157,8 @@ class DistillLog:
     """The record in `folder`, which is made if need be.
 
     `made_by` says how attempts are made. Raises ValueError for a folder whose attempts were made in another way or from
-    other problems, or that has any without `resume`, and OSError for one that cannot be written.
+    other problems, that has any without `resume`, or that another process writes, and OSError for one that cannot be
+    written.
     """
 
     def __init__(self, folder: Path, problems: Sequence[Problem], made_by: Mapping[str, Any], *, resume: bool) -> None:
@@ -163,19 +166,21 @@ class DistillLog:
         self._places: dict[str, int | None] = dict.fromkeys(problem.id for problem in problems)
         """Where in the file the line of each problem begins; None for those to be done."""
         self._digests = {problem.id: problem_digest(problem) for problem in problems}
-        folder.mkdir(parents=True, exist_ok=True)
-        attempts = folder / ATTEMPTS
-        begun = has_lines(attempts)
-        if begun and not resume:
-            raise ValueError(f"{folder} holds a distillation. Fix: go on with it (--resume), or use another folder")
-        agree(folder / SETTINGS, made_by, begun=begun)
         self.report = DistillReport()
-        for place, record in read_records(attempts, QuestionRecord) if begun else ():
-            check_same(record.question, record.problem_digest, self._digests.get(record.question), folder)
-            if record.question in self._places:
-                self._places[record.question] = place
-                self.report = added(self.report, record)
-        self._file = attempts.open("ab")
+        with ExitStack() as opened:
+            opened.enter_context(only_writer(folder))
+            attempts = folder / ATTEMPTS
+            begun = has_lines(attempts)
+            if begun and not resume:
+                raise ValueError(f"{folder} holds a distillation. Fix: go on with it (--resume), or use another folder")
+            agree(folder / SETTINGS, made_by, begun=begun)
+            for place, record in read_records(attempts, QuestionRecord) if begun else ():
+                check_same(record.question, record.problem_digest, self._digests.get(record.question), folder)
+                if record.question in self._places:
+                    self._places[record.question] = place
+                    self.report = added(self.report, record)
+            self._file = opened.enter_context(attempts.open("ab"))
+            self._open = opened.pop_all()
 
     def missing(self) -> set[str]:
         """Ids of the problems that are not done."""
@@ -220,4 +225,4 @@ class DistillLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._file.close()
+        self._open.close()

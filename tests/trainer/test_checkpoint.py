@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from trainer import checkpoint
 from trainer.checkpoint import Checkpoint, CheckpointError, damage, latest, save, writing
+from trainer.folder_lock import LOCK
 
 STEP = "step-00000012"
 
@@ -42,7 +42,7 @@ def put(folder: Path, step: int, keep: int = 2) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.name != checkpoint.LOCK)
+    return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
 
 
 def read(folder: Path) -> Checkpoint:
@@ -298,7 +298,7 @@ def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
         return subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
 
     with writing(tmp_path):
-        assert "another process writes checkpoints into" in other().stderr
+        assert "CheckpointError: another process writes into" in other().stderr
         assert latest(tmp_path) is None, "reading needs no lock"
     assert other().stdout == "writing\n"
 
