@@ -23,6 +23,12 @@ from sandbox.jail import Mode
 from sandbox.strength import CONFIGURATIONS
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slowest backend comes last: where the time for tests is short, it is what is left out."""
+    items.sort(key=lambda item: "gvisor" in item.name)
+
+
 @pytest.fixture(scope="session", params=["j", "j0"])
 def mode(request: pytest.FixtureRequest) -> Mode:
     if reason := why_not(request.param):
