@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -29,17 +29,13 @@ from metaagent.evaluating import EvalProgress
 from metaagent.running import open_sandbox
 from metaagent.sft_progress import SFTProgress
 from metaagent.training_view import TrainingView
-from sandbox.protocol import Sandbox
 from speedrun import stages
 from speedrun.report import Measured, write_report
 from speedrun.settings import SpeedrunSettings
-from tasks import Problem
-from trainer.attempts import Attempt
 from trainer.backend import UpdateFailed
 from trainer.checkpoint import CheckpointError
 from trainer.model_size import model_size
 from trainer.records import agree
-from trainer.rollout import first_failure
 
 
 class Clock:
@@ -84,49 +80,27 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
         ):
             trained = await stages.reinforce(settings, tuned, data / "train.jsonl", sandbox, out / "rl", view)
         roles = settings.rl(tuned, data / "train.jsonl").roles
-        systems = {
-            "single agent": (tuned, None),
-            "SFT": (tuned, tuned),
-            "RL": (trained[roles.executor], trained[roles.designer]),
-        }
-        with clock.step("evaluation"), EvalProgress(len(systems) * len(test)) as bar:
-            measured = await evaluation(settings, systems, test, sandbox, out / "evaluation", bar)
-    return write_report(out, settings, model_size(start).parameters, measured, clock.took)
-
-
-async def evaluation(
-    settings: SpeedrunSettings,
-    systems: Mapping[str, tuple[Path, Path | None]],
-    problems: Sequence[Problem],
-    sandbox: Sandbox,
-    out: Path,
-    watch: Callable[[Attempt], None],
-) -> list[Measured]:
-    """Each system's attempts at all problems; a system is its Executor and its Designer, None for a single agent.
-
-    All at once: one system's model has the core that another's leaves free while it waits for jails.
-    """
-    single = stages.programs()[stages.SINGLE].program
-    try:
-        async with asyncio.TaskGroup() as group:
-            under_way = {
-                name: group.create_task(
-                    stages.measure(
-                        problems,
+        single = stages.programs()[stages.SINGLE].program
+        measured = []
+        with clock.step("evaluation"):
+            for name, executor, designer in (
+                ("single agent", tuned, None),
+                ("SFT", tuned, tuned),
+                ("RL", trained[roles.executor], trained[roles.designer]),
+            ):
+                with EvalProgress(len(test)) as bar:
+                    attempts = await stages.measure(
+                        test,
                         executor,
                         sandbox,
-                        out / name.replace(" ", "-"),
-                        watch,
+                        out / "evaluation" / name.replace(" ", "-"),
+                        bar,
                         designer=designer,
                         program=single if designer is None else None,
                         seed=settings.seed,
                     )
-                )
-                for name, (executor, designer) in systems.items()
-            }
-    except ExceptionGroup as failures:
-        raise first_failure(failures) from None
-    return [Measured(name, task.result()) for name, task in under_way.items()]
+                measured.append(Measured(name, attempts))
+    return write_report(out, settings, model_size(start).parameters, measured, clock.took)
 
 
 @command
