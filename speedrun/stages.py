@@ -136,6 +136,7 @@ def fine_tune(settings: SpeedrunSettings, model: Path, rows: Sequence[ChatRow], 
         dtype="float32",
         gradient_checkpointing=False,
         max_tokens_per_micro_batch=8192,
+        shared_prompts=False,
         seed=settings.seed,
     )
     with closing(backend):

@@ -59,6 +59,8 @@ class PolicyConfig(_Section):
     gradient_checkpointing: bool = True
     max_tokens_per_micro_batch: int = Field(default=16384, ge=1)
     """Tokens, padding included, that go through the model at once: bounds the memory of an update."""
+    shared_prompts: bool = True
+    """Whether an update computes a prompt once for all samples that begin with it; not with gradient checkpointing."""
     max_gradient_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
     engine: EngineConfig = EngineConfig()

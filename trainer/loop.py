@@ -194,6 +194,7 @@ def _policy(name: str, config: TrainConfig, stack: AsyncExitStack) -> _Policy:
         lora=settings.lora,
         gradient_checkpointing=settings.gradient_checkpointing,
         max_tokens_per_micro_batch=settings.max_tokens_per_micro_batch,
+        shared_prompts=settings.shared_prompts,
         max_gradient_norm=settings.max_gradient_norm,
         weight_decay=settings.weight_decay,
         keeps_reference=config.objective.kl_coefficient > 0,

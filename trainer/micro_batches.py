@@ -29,12 +29,15 @@ ENOUGH = 1024
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Samples as tensors, right-padded to the longest: [batch, tokens], or [batch] where it says one per sample.
+    A sample may begin behind a prompt that others have, too (`trainer.shared_prompts`).
 
     No attention mask is needed: a causal model's chosen tokens never see what stands to their right.
     """
 
     indices: list[int]
     """Which samples."""
+    starts: list[int]
+    """Which token of each sample is the first here."""
     token_ids: torch.Tensor
     mask: torch.Tensor
     """Boolean."""
@@ -79,11 +82,11 @@ def mini_batches(samples: Sequence[Sample], objective: Objective) -> list[dict[i
     return parts
 
 
-def micro_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+def micro_batches(lengths: Sequence[int], budget: int, before: int = 0) -> list[list[int]]:
     """Indices of samples that are computed together: of like length, the longest first, equal ones in their order.
 
     Rows times the longest stay within `budget` padded tokens (a longer sample is alone), and padding within `PADDING`
-    of a micro-batch that is large enough.
+    of a micro-batch that is large enough. `before` each row come so many tokens that are not computed, but held.
     """
     batches: list[list[int]] = []
     held = 0
@@ -92,7 +95,7 @@ def micro_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
         if batches:
             width, rows = lengths[batches[-1][0]], len(batches[-1]) + 1
             padding = width * rows - held - length
-            if width * rows <= budget and (held < ENOUGH or padding <= PADDING * width * rows):
+            if (before + width) * rows <= budget and (held < ENOUGH or padding <= PADDING * width * rows):
                 batches[-1].append(index)
                 held += length
                 continue
@@ -101,17 +104,18 @@ def micro_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return batches
 
 
-def padded(samples: Sequence[Sample], indices: list[int], device: torch.device) -> Batch:
-    """The samples at `indices` as one batch on `device`."""
+def padded(samples: Sequence[Sample], indices: list[int], device: torch.device, starts: list[int]) -> Batch:
+    """The samples at `indices`, each from its token in `starts` on, as one batch on `device`."""
     chosen = [samples[index] for index in indices]
-    lengths = [used(sample) for sample in chosen]
+    cuts = [slice(start, used(sample)) for start, sample in zip(starts, chosen, strict=True)]
 
     def columns(rows: list[Sequence[int]] | list[Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
-        tensors = [torch.tensor(row[:length], dtype=dtype) for row, length in zip(rows, lengths, strict=True)]
+        tensors = [torch.tensor(row[cut], dtype=dtype) for row, cut in zip(rows, cuts, strict=True)]
         return pad_sequence(tensors, batch_first=True).to(device)
 
     return Batch(
         indices=indices,
+        starts=starts,
         token_ids=columns([sample.token_ids for sample in chosen], torch.long),
         mask=columns([sample.loss_mask for sample in chosen], torch.bool),
         behaviour=columns([sample.behaviour_logprobs for sample in chosen], torch.float32),

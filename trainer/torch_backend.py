@@ -40,6 +40,7 @@ from trainer.loss import chosen_logprobs, imitation_loss, policy_terms
 from trainer.master_adamw import MasterAdamW
 from trainer.micro_batches import Batch, check_samples, micro_batches, mini_batches, padded, used
 from trainer.samples import Sample
+from trainer.shared_prompts import ReadPrompts, Share, can_share, shares
 from trainer.torch_model import adapted, check_head, loaded
 
 _DICE = ("rng/cpu", "rng/cuda")
@@ -53,7 +54,8 @@ Tally = dict[str, list[torch.Tensor]]
 class TorchBackend:
     """One policy (see `trainer.backend.Backend`), loaded from a local folder or the Hugging Face hub.
 
-    Samples are computed in micro-batches of at most `max_tokens_per_micro_batch` padded tokens. `keeps_reference` keeps
+    Samples are computed in micro-batches of at most `max_tokens_per_micro_batch` padded tokens. `shared_prompts` are
+    computed once for all samples that begin with them (not with `gradient_checkpointing`). `keeps_reference` keeps
     a second, frozen model of the start weights for the KL term; with `lora` the base without adapters is that model. On
     a CPU the same calls give the same bits. Random numbers (adapters' start, dropout) are the backend's own.
     """
@@ -68,6 +70,7 @@ class TorchBackend:
         lora: LoraSettings | None = None,
         gradient_checkpointing: bool = False,
         max_tokens_per_micro_batch: int = 16_384,
+        shared_prompts: bool = True,
         max_gradient_norm: float = 1.0,
         weight_decay: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.999),
@@ -99,6 +102,7 @@ class TorchBackend:
         if keeps_reference and lora is None:
             self._reference = copy.deepcopy(self._model).requires_grad_(False)
         check_head(self._model)
+        self._shares = shared_prompts and not gradient_checkpointing and can_share(self._model)
         if gradient_checkpointing:
             self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if lora is not None:
@@ -134,9 +138,12 @@ class TorchBackend:
         with self._own_dice():
             # The first step needs none: until it is taken, the current log-probabilities are the old ones.
             later = [index for part in parts[1:] for index in part]
-            old = dict(zip(later, self._each_logprobs(samples, later), strict=True))
+            old = dict(zip(later, self._each_logprobs(self._causal, samples, later), strict=True))
             for part in parts:
-                loss, norm = self._step(samples, part, self._terms(objective, part, old, tally), tally)
+                reference: dict[int, torch.Tensor] = {}
+                if isinstance(objective, PolicyObjective) and objective.kl_coefficient:
+                    reference = dict(zip(part, self._reference_logprobs(samples, list(part)), strict=True))
+                loss, norm = self._step(samples, part, self._terms(objective, part, old, reference, tally), tally)
                 losses.append(loss)
         return UpdateReport(
             loss=math.fsum(losses) / max(1, len(losses)),
@@ -154,7 +161,7 @@ class TorchBackend:
         self._check(samples)
         indices = [index for index, sample in enumerate(samples) if used(sample)]
         values: list[list[float]] = [[0.0] * len(sample.token_ids) for sample in samples]
-        for index, found in zip(indices, self._each_logprobs(samples, indices), strict=True):
+        for index, found in zip(indices, self._each_logprobs(self._causal, samples, indices), strict=True):
             values[index][: len(found)] = found.tolist()
         return values
 
@@ -229,8 +236,7 @@ class TorchBackend:
         order: list[int] = []
         try:
             self._causal.train()
-            for batch in self._batches(samples, list(part)):
-                logprobs, entropy = self._forward(self._causal, batch)
+            for batch, logprobs, entropy in self._computed(self._causal, samples, list(part)):
                 tally["entropy"].append(entropy[batch.mask])
                 loss = terms(batch, logprobs)
                 loss.sum().backward()
@@ -256,8 +262,16 @@ class TorchBackend:
             self._causal.eval()
             self._optimizer.clear()
 
-    def _terms(self, objective: Objective, part: Mapping[int, float], old: Mapping[int, Any], tally: Tally) -> Terms:
-        """The loss of a batch of samples whose weights are `part` and whose old log-probabilities are in `old`."""
+    def _terms(
+        self,
+        objective: Objective,
+        part: Mapping[int, float],
+        old: Mapping[int, torch.Tensor],
+        reference: Mapping[int, torch.Tensor],
+        tally: Tally,
+    ) -> Terms:
+        """The loss of a batch of samples whose weights are `part`, and whose old and reference log-probabilities are
+        given where they are needed."""
 
         def weights_of(batch: Batch) -> torch.Tensor:
             return torch.tensor([part[index] for index in batch.indices], device=self._device)
@@ -269,16 +283,16 @@ class TorchBackend:
             return imitation
 
         def policy(batch: Batch, logprobs: torch.Tensor) -> torch.Tensor:
-            rows = [old[index] for index in batch.indices if index in old]
+            before = _rows(old, batch)
             found = policy_terms(
                 logprobs,
-                old=torch.nn.utils.rnn.pad_sequence(rows, batch_first=True) if rows else logprobs.detach(),
+                old=logprobs.detach() if before is None else before,
                 behaviour=batch.behaviour,
                 mask=batch.mask,
                 advantages=batch.advantages,
                 weights=weights_of(batch),
                 objective=objective,
-                reference=self._reference_logprobs(batch) if objective.kl_coefficient else None,
+                reference=_rows(reference, batch),
             )
             for name in ("ratio", "clipped", "kl", "gap", "truncated"):
                 tally[name].append(getattr(found, name)[batch.mask].float())
@@ -286,34 +300,42 @@ class TorchBackend:
 
         return policy
 
-    def _forward(self, causal: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        hidden = causal.base_model(input_ids=batch.token_ids[:, :-1], use_cache=False).last_hidden_state
+    def _computed(
+        self, causal: Any, samples: Sequence[Sample], indices: Sequence[int]
+    ) -> Iterator[tuple[Batch, torch.Tensor, torch.Tensor]]:
+        """Micro-batches of the samples at `indices`, with the log-probabilities and entropies of their tokens. Who
+        learns from one goes backward through it before asking for the next."""
+        for share in shares(samples, indices, self._budget) if self._shares else [Share(list(indices))]:
+            prompts = ReadPrompts(causal, share.prompts, self._device) if share.prompts else None
+            lengths = [used(samples[index]) - share.start(index) for index in share.indices]
+            for rows in micro_batches(lengths, self._budget, max(map(len, share.prompts), default=0)):
+                chosen = [share.indices[row] for row in rows]
+                batch = padded(samples, chosen, self._device, [share.start(index) for index in chosen])
+                if prompts is None:
+                    hidden = causal.base_model(input_ids=batch.token_ids[:, :-1], use_cache=False).last_hidden_state
+                else:
+                    hidden = prompts.continued(batch.token_ids[:, :-1], [share.which[index] for index in chosen])
+                yield batch, *self._logprobs(causal, hidden, batch)
+            if prompts is not None:
+                prompts.backward()
+
+    def _logprobs(self, causal: Any, hidden: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         return chosen_logprobs(hidden, causal.get_output_embeddings(), batch.token_ids, batch.mask, batch.temperatures)
 
     @torch.no_grad()
-    def _each_logprobs(self, samples: Sequence[Sample], indices: Sequence[int]) -> list[torch.Tensor]:
+    def _each_logprobs(self, causal: Any, samples: Sequence[Sample], indices: Sequence[int]) -> list[torch.Tensor]:
         """For each sample at `indices` its log-probabilities, up to its last chosen token, on the device."""
         found: dict[int, torch.Tensor] = {}
-        for batch in self._batches(samples, indices):
-            logprobs, _ = self._forward(self._causal, batch)
-            for row, index in enumerate(batch.indices):
-                found[index] = logprobs[row, : used(samples[index])]
+        for batch, logprobs, _ in self._computed(causal, samples, indices):
+            for row, (index, start) in enumerate(zip(batch.indices, batch.starts, strict=True)):
+                found[index] = torch.nn.functional.pad(logprobs[row, : used(samples[index]) - start], (start, 0))
         return [found[index] for index in indices]
 
-    @torch.no_grad()
-    def _reference_logprobs(self, batch: Batch) -> torch.Tensor:
+    def _reference_logprobs(self, samples: Sequence[Sample], indices: Sequence[int]) -> list[torch.Tensor]:
         if self._reference is not None:
-            return self._forward(self._reference, batch)[0]
-        was_training = self._causal.training
-        self._causal.eval()
+            return self._each_logprobs(self._reference, samples, indices)
         with self._model.disable_adapter():
-            logprobs, _ = self._forward(self._causal, batch)
-        self._causal.train(was_training)
-        return logprobs
-
-    def _batches(self, samples: Sequence[Sample], indices: Sequence[int]) -> Iterator[Batch]:
-        for rows in micro_batches([used(samples[index]) for index in indices], self._budget):
-            yield padded(samples, [indices[row] for row in rows], self._device)
+            return self._each_logprobs(self._causal, samples, indices)
 
     # Holding
 
@@ -346,6 +368,12 @@ class TorchBackend:
             self._dice[_DICE[0]] = torch.get_rng_state()
             if on_cuda:
                 self._dice[_DICE[1]] = torch.cuda.get_rng_state(self._device)
+
+
+def _rows(values: Mapping[int, torch.Tensor], batch: Batch) -> torch.Tensor | None:
+    """What is known of a batch's samples, [batch, tokens]; None where nothing is."""
+    rows = [values[index][start:] for index, start in zip(batch.indices, batch.starts, strict=True) if index in values]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True) if rows else None
 
 
 def _means(tally: Tally) -> dict[str, float]:

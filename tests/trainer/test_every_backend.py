@@ -103,6 +103,25 @@ def mixed(count: int = 8, seed: int = 0) -> list[Sample]:
     ]
 
 
+def sharing(seed: int = 0) -> list[Sample]:
+    """Samples of many lengths, of which one to four begin with the same prompt of 1 to 20 tokens."""
+    samples = []
+    for number, (length, count) in enumerate([(1, 2), (2, 3), (7, 1), (7, 4), (20, 3)]):
+        first = sample(seed + number, length, 1).token_ids[:length]
+        for each in mixed(count, seed + 100 + number):
+            chosen = each.loss_mask.index(1)
+            samples.append(
+                replace(
+                    each,
+                    token_ids=[*first, *each.token_ids[chosen:]],
+                    loss_mask=[0] * length + list(each.loss_mask[chosen:]),
+                    behaviour_logprobs=[0.0] * length + list(each.behaviour_logprobs[chosen:]),
+                )
+            )
+    random.Random(seed).shuffle(samples)
+    return samples
+
+
 def from_policy(backend: Backend, samples: Sequence[Sample]) -> list[Sample]:
     """The same with the backend's own log-probabilities as the engine's."""
     return [replace(s, behaviour_logprobs=found) for s, found in zip(samples, backend.logprobs(samples), strict=True)]
@@ -136,8 +155,7 @@ def test_logprobs_are_those_of_plain_transformers(make: Make, folder: Path) -> N
         )
 
 
-@pytest.mark.parametrize("budget", [1, 60, 200])
-@pytest.mark.parametrize(
+OBJECTIVES = pytest.mark.parametrize(
     "objective",
     [
         POLICY,
@@ -147,18 +165,40 @@ def test_logprobs_are_those_of_plain_transformers(make: Make, folder: Path) -> N
     ],
     ids=["eq2", "groups-of-2-steps", "tokens-and-kl", "imitation"],
 )
+
+
+def assert_learn_alike(one: Backend, other: Backend, samples: Sequence[Sample], objective: Any) -> None:
+    """Two updates have the same reports, and lead to the same policy."""
+    exact = ("steps", "samples", "computed_samples", "tokens")
+    for _ in range(2):
+        here, there = one.update(samples, objective), other.update(samples, objective)
+        assert [getattr(here, name) for name in exact] == [getattr(there, name) for name in exact]
+        for name in set(type(here).model_fields) - {*exact, "duration_s"}:
+            assert getattr(here, name) == pytest.approx(getattr(there, name), rel=1e-3, abs=1e-6), name
+    assert_alike(one, other, samples, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("budget", [1, 60, 200])
+@OBJECTIVES
 def test_micro_batches_change_no_number(make: Make, objective: Any, budget: int) -> None:
     """Batch 1 x accumulation 8 (budget 1), in between, and 8 x 1."""
     settings = {"keeps_reference": True}
     whole, cut = make(**settings), make(**settings, max_tokens_per_micro_batch=budget)
-    samples = mixed()
-    for _ in range(2):
-        one, other = whole.update(samples, objective), cut.update(samples, objective)
-        exact = ("steps", "samples", "computed_samples", "tokens")
-        assert [getattr(one, name) for name in exact] == [getattr(other, name) for name in exact]
-        for name in set(type(one).model_fields) - {*exact, "duration_s"}:
-            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-3, abs=1e-6), name
-    assert_alike(whole, cut, samples, rtol=1e-3, atol=1e-4)
+    assert_learn_alike(whole, cut, mixed(), objective)
+
+
+@pytest.mark.parametrize("budget", [1, 60, 1 << 14])
+@OBJECTIVES
+def test_shared_prompts_change_no_number(make: Make, objective: Any, budget: int) -> None:
+    settings = {"keeps_reference": True, "max_tokens_per_micro_batch": budget}
+    shared, whole = make(**settings), make(**settings, shared_prompts=False)
+    assert_alike(shared, whole, sharing(), **CLOSE)
+    assert_learn_alike(shared, whole, sharing(), objective)
+
+
+def test_shared_prompts_change_no_number_of_adapters(make: Make) -> None:
+    shared, whole = (make(lora=LoraSettings(rank=4), shared_prompts=each) for each in (True, False))
+    assert_learn_alike(shared, whole, sharing(), PolicyObjective(kl_coefficient=0.1))
 
 
 def test_micro_batches_change_little_in_bfloat16(make: Make) -> None:
@@ -336,7 +376,7 @@ def test_eq9_in_a_designer_stage_executor_samples_change_no_bit(make: Make) -> N
 def test_divergence_from_the_reference_is_0_at_the_start_then_grows(make: Make, settings: dict[str, Any]) -> None:
     backend = make(**settings, learning_rate=1e-2)
     objective = PolicyObjective(kl_coefficient=0.1)
-    reports = [backend.update(mixed(), objective) for _ in range(2)]
+    reports = [backend.update([*mixed(), *sharing()], objective) for _ in range(2)]
     assert reports[0].kl == 0
     assert reports[1].kl > 1e-3
     # With KL, samples without an advantage are computed too, and draw the policy back.

@@ -261,14 +261,14 @@ def test_a_corrupt_newest_checkpoint_is_passed_over_and_said(
 def test_a_loss_that_is_not_finite_stops_before_it_does_harm(
     config: TrainConfig, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = TorchBackend._forward
+    usual = TorchBackend._logprobs
 
-    def poisoned(self: TorchBackend, causal: Any, batch: Any) -> Any:
-        logprobs, entropy = usual(self, causal, batch)
+    def poisoned(self: TorchBackend, *given: Any) -> Any:
+        logprobs, entropy = usual(self, *given)
         return logprobs * (float("nan") if self.steps == 2 else 1.0), entropy
 
     with monkeypatch.context() as broken:
-        broken.setattr(TorchBackend, "_forward", poisoned)
+        broken.setattr(TorchBackend, "_logprobs", poisoned)
         with pytest.raises(UpdateFailed, match="nan"):
             run(config, tmp_path / "run")
     run(config, tmp_path / "run", resume=True)

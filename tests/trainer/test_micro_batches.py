@@ -61,7 +61,7 @@ def test_mini_batches_are_dealt_in_order_with_weights_of_all_their_samples() -> 
 def test_padding_is_on_the_right_and_samples_end_at_their_last_chosen_token() -> None:
     long, short = sample([0, 1, 0, 1, 0, 0], 2.0), replace(sample([0, 1]), temperature=0.5)
     for one in (short, replace(short, token_ids=array("i", [0, 1]), loss_mask=array("b", [0, 1]))):
-        batch = padded([long, sample([0, 0]), one], [0, 2], torch.device("cpu"))
+        batch = padded([long, sample([0, 0]), one], [0, 2], torch.device("cpu"), [0, 0])
         assert batch.indices == [0, 2]
         assert batch.token_ids.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
         assert batch.mask.tolist() == [[False, True, False, True], [False, True, False, False]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,45 @@ def test_gradient_checkpointing_computes_layers_again_rather_than_keeping_them(
     backend._causal.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     backend.update([SAMPLE], PolicyObjective())
     assert len(calls) == times
+
+
+def test_a_shared_prompt_goes_through_the_model_once(folder: Path) -> None:
+    """Four samples of a prompt of 4 tokens and 8 chosen ones: 3 + 4 * 8 tokens in place of 4 * 11 (the last token
+    predicts nothing), and one of another prompt by itself."""
+    other = replace(SAMPLE, token_ids=list(range(1, 13)))
+
+    def computed(**settings: Any) -> int:
+        backend = TorchBackend(folder, learning_rate=1e-3, device="cpu", **settings)
+        seen: list[int] = []
+        backend._causal.model.layers[0].mlp.register_forward_pre_hook(lambda _, given: seen.append(given[0].numel()))
+        backend.update([SAMPLE, other, SAMPLE, SAMPLE, SAMPLE], PolicyObjective())
+        return sum(seen) // backend._causal.config.hidden_size
+
+    assert computed() == 3 + 4 * 8 + 11
+    assert computed(shared_prompts=False) == computed(gradient_checkpointing=True, shared_prompts=False) // 2 == 5 * 11
+    assert computed(gradient_checkpointing=True) == 2 * 5 * 11, "these cannot be shared"
+
+
+def test_prompts_are_not_shared_by_layers_that_forget(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    config = transformers.MistralConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        sliding_window=3,
+        tie_word_embeddings=False,
+    )
+    torch.manual_seed(0)
+    transformers.MistralForCausalLM(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = [
+        TorchBackend(tmp_path, learning_rate=1e-3, device="cpu", shared_prompts=shared).logprobs([SAMPLE, SAMPLE])
+        for shared in (True, False)
+    ]
+    assert found[0] == found[1]
 
 
 def test_adapters_are_saved_as_peft_loads_them(folder: Path, tmp_path: Path) -> None:
