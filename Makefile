@@ -4,7 +4,7 @@
 # make test-sandbox  the sandbox on every backend that this machine can run; starts a Docker engine where it may
 # make test-vllm  every engine, the real vLLM on CPUs included, against one suite (Python 3.11)
 # make bench-sandbox  runs per second of every sandbox, next to its peers
-# make speedrun  a Designer and an Executor from nothing, trained and measured; 20 minutes on two cores
+# make speedrun  a Designer and an Executor from nothing, trained and measured; 15 to 20 minutes on two cores
 # make speedrun-full  the same, then the paper's comparisons, three seeds each: hours
 # make test-gpu  engines and update backends against the same suites on a GPU
 # make test-all  what needs heavy optional packages: local models and training

@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--only", choices=WORKLOADS)
     parser.add_argument("--trl-batch", type=int, default=16, help="completions in one of TRL's micro-batches")
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help=f"into {RESULTS.name}, per model")
     arguments = parser.parse_args()
     os.environ.update({"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"})
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # two thread pools share the cores
@@ -323,7 +323,8 @@ def main() -> None:
             "step": f"{QUESTIONS} prompts x {GENERATIONS} generations, {arguments.rounds} rounds",
             "results": found,
         }
-        RESULTS.write_text(json.dumps(said, indent=1) + "\n")
+        others = [each for each in json.loads(RESULTS.read_text()) if each["model"] != said["model"]]
+        RESULTS.write_text(json.dumps([*others, said], indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "speedrun.toml"
 
 
 class SpeedrunSettings(BaseModel):
-    """The defaults took 20 minutes on two cores."""
+    """The defaults take 15 to 20 minutes on two cores."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

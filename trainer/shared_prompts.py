@@ -31,6 +31,11 @@ class Share:
     which: dict[int, int] = field(default_factory=dict)
     """From a sample's index to the place of its prompt in `prompts`."""
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt, to which the others are padded."""
+        return max(map(len, self.prompts), default=0)
+
     def start(self, index: int) -> int:
         """The first token of a sample that is computed by itself: 0, or the prompt's last one, which predicts the first
         that the policy chose."""
@@ -49,7 +54,7 @@ def shares(samples: Sequence[Sample], indices: Sequence[int], budget: int) -> li
     found = [Share(alone)] if alone else []
     last: Share | None = None
     for prompt in sorted(groups, key=lambda prompt: -len(prompt)):
-        if last is None or len(last.prompts[0]) * (len(last.prompts) + 1) > budget:
+        if last is None or last.longest * (len(last.prompts) + 1) > budget:
             last = Share([])
             found.append(last)
         last.which.update(dict.fromkeys(groups[prompt], len(last.prompts)))

@@ -305,10 +305,11 @@ class TorchBackend:
     ) -> Iterator[tuple[Batch, torch.Tensor, torch.Tensor]]:
         """Micro-batches of the samples at `indices`, with the log-probabilities and entropies of their tokens. Who
         learns from one goes backward through it before asking for the next."""
-        for share in shares(samples, indices, self._budget) if self._shares else [Share(list(indices))]:
+        for share in shares(samples, indices, self._budget // 2) if self._shares else [Share(list(indices))]:
             prompts = ReadPrompts(causal, share.prompts, self._device) if share.prompts else None
             lengths = [used(samples[index]) - share.start(index) for index in share.indices]
-            for rows in micro_batches(lengths, self._budget, max(map(len, share.prompts), default=0)):
+            left = self._budget - share.longest * len(share.prompts)
+            for rows in micro_batches(lengths, left, before=share.longest):
                 chosen = [share.indices[row] for row in rows]
                 batch = padded(samples, chosen, self._device, [share.start(index) for index in chosen])
                 if prompts is None:

@@ -62,7 +62,8 @@ def test_every_sample_is_computed_once_behind_its_own_prompt(
     assert sorted(index for share in found for index in share.indices) == list(range(len(samples)))
     for share in found:
         if share.prompts:
-            assert len(share.prompts) == 1 or len(share.prompts[0]) * len(share.prompts) <= budget
+            assert share.longest == len(share.prompts[0]) == max(map(len, share.prompts))
+            assert len(share.prompts) == 1 or share.longest * len(share.prompts) <= budget
             assert set(share.which) == set(share.indices)
         for index in share.indices:
             start = share.start(index)
