@@ -303,6 +303,6 @@ def test_two_processes_cannot_train_in_one_folder(config: TrainConfig, tmp_path:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(CheckpointError, match="another process writes checkpoints"):
+        with pytest.raises(CheckpointError, match="another process writes into"):
             run(config, tmp_path / "run")
         holder.communicate(timeout=60)

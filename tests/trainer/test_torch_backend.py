@@ -37,22 +37,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "tiny"
 
 
-def test_a_model_whose_logits_are_capped_is_refused(tmp_path: Path) -> None:
+def save_unlike(folder: Path, config: Any, model: Any, **settings: Any) -> None:
+    """A random model of another architecture, with one layer."""
     tokenizer = make_tokenizer()
-    config = transformers.Gemma2Config(
+    small = config(
         vocab_size=len(tokenizer),
         hidden_size=16,
         intermediate_size=32,
         num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=1,
-        head_dim=8,
-        final_logit_softcapping=0.5,
-        initializer_range=1.0,
+        **settings,
     )
     torch.manual_seed(0)
-    transformers.Gemma2ForCausalLM(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    model(small).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def test_a_model_whose_logits_are_capped_is_refused(tmp_path: Path) -> None:
+    settings = {"head_dim": 8, "final_logit_softcapping": 0.5, "initializer_range": 1.0}
+    save_unlike(tmp_path, transformers.Gemma2Config, transformers.Gemma2ForCausalLM, **settings)
     with pytest.raises(ValueError, match=r"logits of Gemma2ForCausalLM are not its output layer.*Fix: "):
         TorchBackend(tmp_path, learning_rate=1e-3, device="cpu")
 
@@ -100,20 +104,13 @@ def test_a_shared_prompt_goes_through_the_model_once(folder: Path) -> None:
 
 
 def test_prompts_are_not_shared_by_layers_that_forget(tmp_path: Path) -> None:
-    tokenizer = make_tokenizer()
-    config = transformers.MistralConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
+    save_unlike(
+        tmp_path,
+        transformers.MistralConfig,
+        transformers.MistralForCausalLM,
         sliding_window=3,
         tie_word_embeddings=False,
     )
-    torch.manual_seed(0)
-    transformers.MistralForCausalLM(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
     found = [
         TorchBackend(tmp_path, learning_rate=1e-3, device="cpu", shared_prompts=shared).logprobs([SAMPLE, SAMPLE])
         for shared in (True, False)
