@@ -18,7 +18,7 @@ else, so neither side knows them beforehand. Nothing is tuned for either: ours h
 completions in one (`--trl-batch`), without gradient checkpointing, reference model or reports.
 
     pip install "metaagent[train]" trl==1.16.0
-    python -m benchmarks.train [--write] [--rounds 5] [--layers 4] [--width 128] [--only equal]
+    python -m benchmarks.train [--write] [--rounds 10] [--layers 4] [--width 128] [--only equal]
 """
 
 # pyright: reportMissingImports=false
@@ -33,7 +33,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -258,46 +258,53 @@ async def side_by_side(folder: Path, load: Workload, rounds: int, batch: int, sh
     return seen[1:]
 
 
-def spread(values: list[float], digits: int) -> list[float]:
-    """Median, least and most."""
-    return [round(each, digits) for each in (statistics.median(values), min(values), max(values))]
+def together(seen: list[Any]) -> dict[str, float]:
+    """Of rounds as `side_by_side` returns them, all together."""
+
+    def per(side: int, of: str, by: str) -> float:
+        return sum(getattr(each[side], of) for each in seen) / sum(getattr(each[side], by) for each in seen)
+
+    def mean(values: Iterable[float]) -> float:
+        return statistics.fmean(values)
+
+    found: dict[str, float] = {}
+    for side, name in enumerate(("metaagent", "TRL")):
+        found |= {
+            f"seconds per step, {name}": mean(each[side].seconds for each in seen),
+            f"CPU seconds per step, {name}": mean(each[side].cpu_seconds for each in seen),
+            f"tokens per second, {name}": per(side, "tokens", "seconds"),
+            f"tokens per step, {name}": mean(each[side].tokens for each in seen),
+        }
+    return found | {
+        "ratio of seconds per step": found["seconds per step, TRL"] / found["seconds per step, metaagent"],
+        "ratio of tokens per second": per(0, "tokens", "seconds") / per(1, "tokens", "seconds"),
+        "ratio of tokens per CPU second": per(0, "tokens", "cpu_seconds") / per(1, "tokens", "cpu_seconds"),
+        "of ours, rollout": mean(each[2].timings.rollout_s for each in seen),
+        "of ours, update": mean(each[2].timings.update_s for each in seen),
+        "of ours, new weights": mean(each[2].timings.sync_s for each in seen),
+    }
 
 
-def summary(seen: list[Any]) -> dict[str, Any]:
-    def of(value: Callable[[Any], float], digits: int) -> list[float]:
-        return spread([value(each) for each in seen], digits)
-
+def summary(seen: list[Any]) -> dict[str, list[float]]:
+    """All rounds together, and the least and the most of one."""
+    rounds = [together([each]) for each in seen]
     return {
-        "seconds per step, metaagent": of(lambda each: each[0].seconds, 3),
-        "seconds per step, TRL": of(lambda each: each[1].seconds, 3),
-        "CPU seconds per step, metaagent": of(lambda each: each[0].cpu_seconds, 3),
-        "CPU seconds per step, TRL": of(lambda each: each[1].cpu_seconds, 3),
-        "tokens per second, metaagent": of(lambda each: each[0].tokens / each[0].seconds, 0),
-        "tokens per second, TRL": of(lambda each: each[1].tokens / each[1].seconds, 0),
-        "tokens per step, metaagent": of(lambda each: each[0].tokens, 0),
-        "tokens per step, TRL": of(lambda each: each[1].tokens, 0),
-        "ratio of seconds per step": of(lambda each: each[1].seconds / each[0].seconds, 2),
-        "ratio of tokens per second": of(
-            lambda each: each[0].tokens / each[0].seconds / (each[1].tokens / each[1].seconds), 2
-        ),
-        "ratio of tokens per CPU second": of(
-            lambda each: each[0].tokens / each[0].cpu_seconds / (each[1].tokens / each[1].cpu_seconds), 2
-        ),
-        "of ours, rollout": of(lambda each: each[2].timings.rollout_s, 3),
-        "of ours, update": of(lambda each: each[2].timings.update_s, 3),
-        "of ours, new weights": of(lambda each: each[2].timings.sync_s, 3),
+        name: [round(each, 2) for each in (value, min(of[name] for of in rounds), max(of[name] for of in rounds))]
+        for name, value in together(seen).items()
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--only", choices=WORKLOADS)
     parser.add_argument("--trl-batch", type=int, default=16, help="completions in one of TRL's micro-batches")
     parser.add_argument("--write", action="store_true", help=f"into {RESULTS.name}, per model")
     arguments = parser.parse_args()
+    if arguments.write and arguments.only:
+        parser.error(f"{RESULTS.name} holds all workloads of a model. Fix: leave out --only, or --write")
     os.environ.update({"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"})
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # two thread pools share the cores
     found: dict[str, Any] = {}
@@ -311,9 +318,9 @@ def main() -> None:
                 (arguments.layers, arguments.width),
             )
             found[name] = summary(asyncio.run(work))
-        print(f"\n{name}: median (least to most) of {arguments.rounds} rounds")
-        for row, (median, least, most) in found[name].items():
-            print(f"  {row:34} {median:10,.10g}  ({least:,.10g} to {most:,.10g})", flush=True)
+        print(f"\n{name}: {arguments.rounds} rounds together (least to most of one)")
+        for row, (whole, least, most) in found[name].items():
+            print(f"  {row:34} {whole:10,.10g}  ({least:,.10g} to {most:,.10g})", flush=True)
     if arguments.write:
         said = {
             "machine": f"{os.cpu_count()} CPU cores, load {os.getloadavg()[0]:.1f} when it ended",
