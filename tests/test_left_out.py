@@ -45,3 +45,13 @@ def test_what_comes_too_late_is_skipped_counted_and_not_taken_for_passed(tests: 
     assert "2 tests were left out, as the time for them was used up:" in said
     assert not passed.exists()
     assert "1 failed, 1 passed" in run(tests, METAAGENT_TESTS_UNTIL=str(time.time() + 3600))
+
+
+def test_the_tests_of_the_slowest_sandbox_come_last_and_so_are_left_out_first() -> None:
+    root = Path(__file__).parents[1]
+    options = ["-p", "no:cacheprovider", "--collect-only", "-m", ""]
+    command = [sys.executable, "-m", "pytest", *options, "tests/sandbox"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=root).stdout
+    slowest = ["gvisor" in line for line in said.splitlines() if "::" in line]
+    assert 50 < sum(slowest) < len(slowest)
+    assert slowest == sorted(slowest)

@@ -94,7 +94,8 @@ class UpdateReport(BaseModel):
 
 
 class UpdateFailed(RuntimeError):
-    """A loss or gradient is not finite, or memory ran out. The optimizer step that it was meant for was not taken."""
+    """A loss or gradient is not finite, or memory ran out. The optimizer step that it was meant for was not taken;
+    those of earlier mini-batches were."""
 
 
 class ModelUnusable(ValueError):

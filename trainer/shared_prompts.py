@@ -84,8 +84,8 @@ class ReadPrompts:
     through the prompts.
     """
 
-    def __init__(self, causal: Any, prompts: Sequence[Sequence[int]], device: torch.device) -> None:
-        self._causal = causal
+    def __init__(self, causal: Any, prompts: Sequence[Sequence[int]]) -> None:
+        self._causal, device = causal, causal.device
         self._lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
         ids = pad_sequence([torch.tensor(prompt) for prompt in prompts], batch_first=True).to(device)
         cache = _cache(causal)

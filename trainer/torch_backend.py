@@ -36,11 +36,12 @@ from trainer.backend import (
     UpdateReport,
 )
 from trainer.checkpoint import synced
-from trainer.loss import chosen_logprobs, imitation_loss, policy_terms
+from trainer.forward import Forward, rows_of
+from trainer.loss import imitation_loss, policy_terms
 from trainer.master_adamw import MasterAdamW
-from trainer.micro_batches import Batch, check_samples, micro_batches, mini_batches, padded, used
+from trainer.micro_batches import Batch, check_samples, mini_batches, used
 from trainer.samples import Sample
-from trainer.shared_prompts import ReadPrompts, Share, can_share, shares
+from trainer.shared_prompts import can_share
 from trainer.torch_model import adapted, check_head, loaded
 
 _DICE = ("rng/cpu", "rng/cuda")
@@ -87,7 +88,7 @@ class TorchBackend:
             device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu",
         )
         self._dtype, self._lora = dtype, lora
-        self._budget, self._max_norm = max_tokens_per_micro_batch, max_gradient_norm
+        self._max_norm = max_gradient_norm
         self._dice = {_DICE[0]: torch.Generator().manual_seed(seed).get_state()}
         if self._device.type == "cuda":
             self._dice[_DICE[1]] = torch.Generator("cuda").manual_seed(seed).get_state()
@@ -102,7 +103,8 @@ class TorchBackend:
         if keeps_reference and lora is None:
             self._reference = copy.deepcopy(self._model).requires_grad_(False)
         check_head(self._model)
-        self._shares = shared_prompts and not gradient_checkpointing and can_share(self._model)
+        shares_prompts = shared_prompts and not gradient_checkpointing and can_share(self._model)
+        self._forward = Forward(max_tokens_per_micro_batch, shares_prompts)
         if gradient_checkpointing:
             self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if lora is not None:
@@ -135,14 +137,14 @@ class TorchBackend:
         tally: Tally = defaultdict(list)
         losses: list[float] = []
         norm, before = 0.0, self.steps
-        with self._own_dice():
+        with self._own_dice(), self._enough_memory():
             # The first step needs none: until it is taken, the current log-probabilities are the old ones.
             later = [index for part in parts[1:] for index in part]
-            old = dict(zip(later, self._each_logprobs(self._causal, samples, later), strict=True))
+            old = self._forward.logprobs(self._causal, samples, later)
             for part in parts:
                 reference: dict[int, torch.Tensor] = {}
                 if isinstance(objective, PolicyObjective) and objective.kl_coefficient:
-                    reference = dict(zip(part, self._reference_logprobs(samples, list(part)), strict=True))
+                    reference = self._reference_logprobs(samples, list(part))
                 loss, norm = self._step(samples, part, self._terms(objective, part, old, reference, tally), tally)
                 losses.append(loss)
         return UpdateReport(
@@ -161,7 +163,7 @@ class TorchBackend:
         self._check(samples)
         indices = [index for index, sample in enumerate(samples) if used(sample)]
         values: list[list[float]] = [[0.0] * len(sample.token_ids) for sample in samples]
-        for index, found in zip(indices, self._each_logprobs(self._causal, samples, indices), strict=True):
+        for index, found in self._forward.logprobs(self._causal, samples, indices).items():
             values[index][: len(found)] = found.tolist()
         return values
 
@@ -236,7 +238,7 @@ class TorchBackend:
         order: list[int] = []
         try:
             self._causal.train()
-            for batch, logprobs, entropy in self._computed(self._causal, samples, list(part)):
+            for batch, logprobs, entropy in self._forward.computed(self._causal, samples, list(part)):
                 tally["entropy"].append(entropy[batch.mask])
                 loss = terms(batch, logprobs)
                 loss.sum().backward()
@@ -253,11 +255,6 @@ class TorchBackend:
             norm = self._optimizer.step(self._max_norm)
             self.steps += 1
             return math.fsum(each), norm
-        except torch.OutOfMemoryError as error:
-            raise UpdateFailed(
-                f"memory ran out with at most {self._budget} tokens at once; no step was taken. Fix: a lower "
-                "max_tokens_per_micro_batch, gradient_checkpointing, or lora"
-            ) from error
         finally:
             self._causal.eval()
             self._optimizer.clear()
@@ -283,7 +280,7 @@ class TorchBackend:
             return imitation
 
         def policy(batch: Batch, logprobs: torch.Tensor) -> torch.Tensor:
-            before = _rows(old, batch)
+            before = rows_of(old, batch)
             found = policy_terms(
                 logprobs,
                 old=logprobs.detach() if before is None else before,
@@ -292,7 +289,7 @@ class TorchBackend:
                 advantages=batch.advantages,
                 weights=weights_of(batch),
                 objective=objective,
-                reference=_rows(reference, batch),
+                reference=rows_of(reference, batch),
             )
             for name in ("ratio", "clipped", "kl", "gap", "truncated"):
                 tally[name].append(getattr(found, name)[batch.mask].float())
@@ -300,43 +297,23 @@ class TorchBackend:
 
         return policy
 
-    def _computed(
-        self, causal: Any, samples: Sequence[Sample], indices: Sequence[int]
-    ) -> Iterator[tuple[Batch, torch.Tensor, torch.Tensor]]:
-        """Micro-batches of the samples at `indices`, with the log-probabilities and entropies of their tokens. Who
-        learns from one goes backward through it before asking for the next."""
-        for share in shares(samples, indices, self._budget // 2) if self._shares else [Share(list(indices))]:
-            prompts = ReadPrompts(causal, share.prompts, self._device) if share.prompts else None
-            lengths = [used(samples[index]) - share.start(index) for index in share.indices]
-            left = self._budget - share.longest * len(share.prompts)
-            for rows in micro_batches(lengths, left, before=share.longest):
-                chosen = [share.indices[row] for row in rows]
-                batch = padded(samples, chosen, self._device, [share.start(index) for index in chosen])
-                if prompts is None:
-                    hidden = causal.base_model(input_ids=batch.token_ids[:, :-1], use_cache=False).last_hidden_state
-                else:
-                    hidden = prompts.continued(batch.token_ids[:, :-1], [share.which[index] for index in chosen])
-                yield batch, *self._logprobs(causal, hidden, batch)
-            if prompts is not None:
-                prompts.backward()
-
-    def _logprobs(self, causal: Any, hidden: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        return chosen_logprobs(hidden, causal.get_output_embeddings(), batch.token_ids, batch.mask, batch.temperatures)
-
-    @torch.no_grad()
-    def _each_logprobs(self, causal: Any, samples: Sequence[Sample], indices: Sequence[int]) -> list[torch.Tensor]:
-        """For each sample at `indices` its log-probabilities, up to its last chosen token, on the device."""
-        found: dict[int, torch.Tensor] = {}
-        for batch, logprobs, _ in self._computed(causal, samples, indices):
-            for row, (index, start) in enumerate(zip(batch.indices, batch.starts, strict=True)):
-                found[index] = torch.nn.functional.pad(logprobs[row, : used(samples[index]) - start], (start, 0))
-        return [found[index] for index in indices]
-
-    def _reference_logprobs(self, samples: Sequence[Sample], indices: Sequence[int]) -> list[torch.Tensor]:
+    def _reference_logprobs(self, samples: Sequence[Sample], indices: Sequence[int]) -> dict[int, torch.Tensor]:
         if self._reference is not None:
-            return self._each_logprobs(self._reference, samples, indices)
+            return self._forward.logprobs(self._reference, samples, indices)
         with self._model.disable_adapter():
-            return self._each_logprobs(self._causal, samples, indices)
+            return self._forward.logprobs(self._causal, samples, indices)
+
+    @contextlib.contextmanager
+    def _enough_memory(self) -> Iterator[None]:
+        """Too little of the GPU's is a failed update."""
+        before = self.steps
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise UpdateFailed(
+                f"memory ran out with at most {self._forward.budget} tokens at once, after {self.steps - before} steps "
+                "of this update. Fix: a lower max_tokens_per_micro_batch, gradient_checkpointing, or lora"
+            ) from error
 
     # Holding
 
@@ -369,12 +346,6 @@ class TorchBackend:
             self._dice[_DICE[0]] = torch.get_rng_state()
             if on_cuda:
                 self._dice[_DICE[1]] = torch.cuda.get_rng_state(self._device)
-
-
-def _rows(values: Mapping[int, torch.Tensor], batch: Batch) -> torch.Tensor | None:
-    """What is known of a batch's samples, [batch, tokens]; None where nothing is."""
-    rows = [values[index][start:] for index, start in zip(batch.indices, batch.starts, strict=True) if index in values]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True) if rows else None
 
 
 def _means(tally: Tally) -> dict[str, float]:

@@ -20,9 +20,10 @@ from training import configured, final_weights, metrics, optimizer_state, run, t
 from engine.transformers import TransformersEngine
 from sandbox import ProcessSandbox
 from trainer import rollout as rollout_module
-from trainer.backend import UpdateFailed
+from trainer import torch_backend
+from trainer.backend import LoraSettings, UpdateFailed
 from trainer.checkpoint import CheckpointError
-from trainer.config import TrainConfig
+from trainer.config import PolicyConfig, TrainConfig
 from trainer.loop import Phase
 from trainer.report import StepReport
 from trainer.run_folder import RunChanged
@@ -261,18 +262,52 @@ def test_a_corrupt_newest_checkpoint_is_passed_over_and_said(
 def test_a_loss_that_is_not_finite_stops_before_it_does_harm(
     config: TrainConfig, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = TorchBackend._logprobs
+    usual = TorchBackend._terms
 
     def poisoned(self: TorchBackend, *given: Any) -> Any:
-        logprobs, entropy = usual(self, *given)
-        return logprobs * (float("nan") if self.steps == 2 else 1.0), entropy
+        terms = usual(self, *given)
+        return lambda batch, logprobs: terms(batch, logprobs * (float("nan") if self.steps == 2 else 1.0))
 
     with monkeypatch.context() as broken:
-        broken.setattr(TorchBackend, "_logprobs", poisoned)
+        broken.setattr(TorchBackend, "_terms", poisoned)
         with pytest.raises(UpdateFailed, match="nan"):
             run(config, tmp_path / "run")
     run(config, tmp_path / "run", resume=True)
     assert_equal_runs(tmp_path / "run", undisturbed)
+
+
+def test_every_setting_of_a_policy_reaches_its_backend(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    class Made(Exception):
+        pass
+
+    def make(model: str, **settings: Any) -> None:
+        given.update(settings, model=model)
+        raise Made
+
+    unusual = {
+        "model": "elsewhere",
+        "learning_rate": 0.5,
+        "dtype": "float32",
+        "device": "cuda",
+        "lora": LoraSettings(rank=3),
+        "gradient_checkpointing": False,
+        "max_tokens_per_micro_batch": 77,
+        "shared_prompts": False,
+        "max_gradient_norm": 0.25,
+        "weight_decay": 0.125,
+    }
+    assert set(unusual) == set(PolicyConfig.model_fields) - {"designer_learning_rate", "engine"}  # not the backend's
+    assert not [name for name, value in unusual.items() if value == PolicyConfig.model_fields[name].default]
+    monkeypatch.setattr(torch_backend, "TorchBackend", make)
+    settings = PolicyConfig.model_validate(unusual)
+    with pytest.raises(Made):
+        run(config.model_copy(update={"policies": {"p0": settings}}), tmp_path / "run")
+    assert {name: given[name] for name in unusual} == unusual
+    assert given["keeps_reference"] is False
 
 
 # Refusals

@@ -17,8 +17,7 @@ pytest.importorskip("transformers")
 import transformers
 
 from benchmarks.tiny_models import make_model, make_tokenizer
-from trainer import torch_backend
-from trainer.backend import ImitationObjective, LoraSettings, ModelUnusable, PolicyObjective, UpdateFailed
+from trainer.backend import LoraSettings, ModelUnusable, PolicyObjective, UpdateFailed
 from trainer.samples import Sample
 from trainer.torch_backend import TorchBackend
 
@@ -61,16 +60,19 @@ def test_a_model_whose_logits_are_capped_is_refused(tmp_path: Path) -> None:
         TorchBackend(tmp_path, learning_rate=1e-3, device="cpu")
 
 
-def test_running_out_of_memory_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = TorchBackend(folder, learning_rate=1e-3, device="cpu")
+@pytest.mark.parametrize("where", ["forward", "backward", "reference"])
+def test_running_out_of_memory_changes_nothing(folder: Path, where: str) -> None:
+    backend = TorchBackend(folder, learning_rate=1e-3, device="cpu", keeps_reference=True)
     before = {name: tensor.clone() for name, tensor in backend.weights().items()}
 
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(torch_backend, "imitation_loss", full)
-    with pytest.raises(UpdateFailed, match=r"at most 16384 tokens.*Fix: "):
-        backend.update([SAMPLE], ImitationObjective())
+    mlp = (backend._reference if where == "reference" else backend._causal).model.layers[0].mlp
+    hook = mlp.register_full_backward_hook(full) if where == "backward" else mlp.register_forward_hook(full)
+    with pytest.raises(UpdateFailed, match=r"at most 16384 tokens at once, after 0 steps.*Fix: "):
+        backend.update([SAMPLE], PolicyObjective(kl_coefficient=0.1))
+    hook.remove()
     assert backend.steps == 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in backend.weights().items())
 
@@ -101,6 +103,26 @@ def test_a_shared_prompt_goes_through_the_model_once(folder: Path) -> None:
     assert computed() == 3 + 4 * 8 + 11
     assert computed(shared_prompts=False) == computed(gradient_checkpointing=True, shared_prompts=False) // 2 == 5 * 11
     assert computed(gradient_checkpointing=True) == 2 * 5 * 11, "these cannot be shared"
+
+
+def test_prompts_and_what_continues_them_stay_within_the_budget(folder: Path) -> None:
+    """Two prompts, each with 9 tokens that four samples share; behind one a sample has 9 tokens left, and holds 18."""
+    mask = [0] * 10 + [1] * 8
+    samples = [
+        replace(SAMPLE, token_ids=[first] * 10 + [7] * 8, loss_mask=mask, behaviour_logprobs=[0.0] * 18)
+        for first in (1, 2)
+        for _ in range(4)
+    ]
+    for budget, prompts, rows in [(35, 1, 1), (36, 2, 1), (53, 2, 1), (54, 2, 2), (90, 2, 4), (1000, 2, 8)]:
+        assert 9 * prompts + 18 * rows <= budget
+        backend = TorchBackend(folder, learning_rate=1e-3, device="cpu", max_tokens_per_micro_batch=budget)
+        seen: list[tuple[int, ...]] = []
+        backend._causal.model.layers[0].mlp.register_forward_pre_hook(lambda _, given, s=seen: s.append(given[0].shape))
+        backend.logprobs(samples)
+        read = [shape[0] for shape in seen if shape[1] == 9]
+        continued = [shape[0] for shape in seen if shape[1] == 8]  # the last token predicts nothing
+        assert (sum(read), max(read)) == (2, prompts)
+        assert (sum(continued), max(continued)) == (8, rows)
 
 
 def test_prompts_are_not_shared_by_layers_that_forget(tmp_path: Path) -> None:
