@@ -31,7 +31,7 @@ from sandbox import ProcessSandbox, Sandbox
 from workflow.failures import MetaAgentError
 
 CLIENTS = (2, 8)
-WARM_UP_S = 1.5
+WARM_UP_S = 5.0
 PYTHON = [sys.executable, "-c", "print(1)"]
 REFERENCE = "plain subprocess, python -c"
 RESULTS = Path(__file__).parent / "results" / "sandbox.json"

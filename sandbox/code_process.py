@@ -88,7 +88,7 @@ class JailedCode:
             raise SandboxUnavailable(f"a jailed process did not end within {REAP_TIMEOUT_S:g} s of its kill") from None
         finally:
             self._clock.cancel()
-            if not self._stdin.is_closing():
+            if self._stdin.get_write_buffer_size() or not self._stdin.is_closing():
                 self._stdin.abort()
             self._stdout.stop()
             self._stderr.stop()
@@ -118,6 +118,12 @@ class JailedCode:
         if not self._stdin.is_closing():
             self._stdin.write(data)
             await self._writer.drained()
+
+    def feed(self, stdin: bytes) -> None:
+        """All that it will ever read. What does not fit yet is kept here until it does, or until the end."""
+        if not self._stdin.is_closing():
+            self._stdin.write(stdin)
+            self._stdin.write_eof()
 
     async def close_stdin(self) -> None:
         if not self._stdin.is_closing():
@@ -201,17 +207,9 @@ def _seen(watcher: asyncio.Task[CodeResult]) -> None:
 
 async def collect(process: JailedCode, stdin: bytes) -> CodeResult:
     """Feed stdin and wait for the end; kills the process when the caller is cancelled."""
-    feeding = asyncio.create_task(_feed(process, stdin))
+    process.feed(stdin)
     try:
         return await process.wait()
     except asyncio.CancelledError:
         await process.kill()
         raise
-    finally:
-        feeding.cancel()
-        await asyncio.gather(feeding, return_exceptions=True)
-
-
-async def _feed(process: JailedCode, stdin: bytes) -> None:
-    await process.write(stdin)
-    await process.close_stdin()

@@ -11,12 +11,16 @@ import json
 import os
 import select
 import socket
+import time
 from collections import deque
 
 from sandbox.containers import wire
 
 MAX_PENDING = 1 << 20
 """Bytes waiting for the host above which no more are taken from jails."""
+LINGER_S = 0.01
+"""How long what is in no hurry waits for more that can go with it: every write to the host is handed on by the
+container's shim and by the Docker daemon, which wake for it."""
 LOST = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
@@ -55,21 +59,34 @@ class Ports:
         self.poll = select.poll()
         self.out: deque[bytes] = deque()
         self.pending = 0
+        self.due: float | None = None
+        """When `out` has to go; None while it is empty."""
         self.blocked = False
         self.flooded = False
         self.jobs: dict[int, Job] = {}
         self.streams: dict[int, Stream] = {}
         self.alive = True
 
-    def send(self, operation: int, number: int, payload: bytes = b"", stream: int = 0) -> None:
+    def send(self, operation: int, number: int, payload: bytes = b"", stream: int = 0, *, hurries: bool = True) -> None:
         data = wire.frame(operation, number, payload, stream)
         self.out.append(data)
         self.pending += len(data)
+        if hurries or self.pending >= wire.CHUNK:
+            self.due = 0.0
+        elif self.due is None:
+            self.due = time.monotonic() + LINGER_S
 
     def fail(self, number: int, error: str, code: int = 0, fix: str = "") -> None:
         self.send(wire.FAILED, number, json.dumps({"error": error[:4000], "errno": code, "fix": fix}).encode())
 
+    def patience(self) -> float | None:
+        """Milliseconds to wait for events at most."""
+        return None if self.due is None or self.blocked else max(0.0, (self.due - time.monotonic()) * 1000)
+
     def flush(self) -> None:
+        """Send what is due, and with it all else."""
+        if self.due is None or self.due > time.monotonic():
+            return
         while self.out:
             data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
             self.out.clear()
@@ -84,6 +101,8 @@ class Ports:
             if written < len(data):
                 self.out.append(data[written:])
                 break
+        else:
+            self.due = None
         if self.blocked != bool(self.out):
             self.blocked = bool(self.out)
             self.poll.register(self.host_out, select.POLLOUT if self.blocked else 0)
@@ -127,13 +146,14 @@ class Ports:
             data = b""
         if data:
             stream.window -= len(data)
-            self.send(wire.DATA, stream.job.number, data, stream.number)
+            # A jail that gets no more answers is in no conversation: what it says can go with its end.
+            self.send(wire.DATA, stream.job.number, data, stream.number, hurries=wire.STDIN in stream.job.streams)
             if stream.window <= 0 or self.flooded:
                 self.watch(stream)
             return True
         job = stream.job
         if not job.is_file:
-            self.send(wire.EOF, job.number, b"", stream.number)
+            self.send(wire.EOF, job.number, b"", stream.number, hurries=False)
         self.close(stream)
         if job.is_file:
             self.finish_file(job)
@@ -171,7 +191,7 @@ class Ports:
     def lose(self, stream: Stream) -> None:
         """Nobody reads at the other end any more; the host shall send no more."""
         stream.pending.clear()
-        self.send(wire.EOF, stream.job.number, b"", stream.number)
+        self.send(wire.EOF, stream.job.number, b"", stream.number, hurries=False)
         self.stop_writing(stream)
 
     def stop_writing(self, stream: Stream) -> None:

@@ -49,7 +49,7 @@ class Relay(Ports):
         self.poll.register(self.host_out, 0)
         self.poll.register(self.control, select.POLLIN)
         while self.alive:
-            for fd, events in self.poll.poll():
+            for fd, events in self.poll.poll(self.patience()):
                 if fd == self.host_in:
                     self.from_host()
                 elif fd == self.control.fileno():

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from relays import RelaySandbox, run_relay, start_relay
 
 from sandbox.containers import wire
 from sandbox.containers.container import Connection
+from sandbox.containers.ports import Ports
 from sandbox.jailed import CodeStreams
 from workflow.failures import SandboxUnavailable
 from workflow.limits import CodeLimits
@@ -85,6 +87,44 @@ def test_a_conversation(tmp_path):
         assert (await process.wait()).ok
 
     run_relay(tmp_path, work)
+
+
+def test_what_is_in_no_hurry_waits_for_what_is_but_not_long(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    ports = Ports(write)
+    ports.poll.register(write, 0)
+    first, last = (wire.frame(wire.EOF, number) for number in (1, 2))
+
+    def sent():
+        ports.flush()
+        try:
+            return os.read(read, 1 << 20)
+        except BlockingIOError:
+            return b""
+
+    assert ports.patience() is None
+    ports.send(wire.EOF, 1, hurries=False)
+    assert (sent(), ports.patience()) == (b"", pytest.approx(10.0))
+    now += 0.004
+    ports.send(wire.EOF, 2, hurries=False)
+    assert (sent(), ports.patience()) == (b"", pytest.approx(6.0))
+    now += 0.007
+    assert (ports.patience(), sent(), ports.patience()) == (0.0, first + last, None)
+
+    ports.send(wire.EOF, 1, hurries=False)
+    ports.send(wire.EOF, 2)
+    assert (sent(), ports.patience()) == (first + last, None)
+
+    ports.send(wire.DATA, 1, b"x" * wire.CHUNK, hurries=False)
+    assert sent() == wire.frame(wire.DATA, 1, b"x" * wire.CHUNK)[: 1 << 16], "much does not wait either"
+    assert (ports.patience(), ports.blocked) == (None, True), "a full pipe says when it has room"
+    assert len(sent()) == wire.HEADER.size
+    os.close(read)
+    os.close(write)
 
 
 class Paused(asyncio.Protocol):
