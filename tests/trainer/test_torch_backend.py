@@ -133,8 +133,11 @@ def test_prompts_are_not_shared_by_layers_that_forget(tmp_path: Path) -> None:
         sliding_window=3,
         tie_word_embeddings=False,
     )
+    longer = replace(
+        SAMPLE, token_ids=list(range(20)), loss_mask=[0] * 12 + [1] * 8, behaviour_logprobs=[0.0] * 12 + [-5.0] * 8
+    )
     found = [
-        TorchBackend(tmp_path, learning_rate=1e-3, device="cpu", shared_prompts=shared).logprobs([SAMPLE, SAMPLE])
+        TorchBackend(tmp_path, learning_rate=1e-3, device="cpu", shared_prompts=shared).logprobs([SAMPLE, longer] * 2)
         for shared in (True, False)
     ]
     assert found[0] == found[1]
