@@ -18,7 +18,7 @@ else, so neither side knows them beforehand. Nothing is tuned for either: ours h
 completions in one (`--trl-batch`), without gradient checkpointing, reference model or reports.
 
     pip install "metaagent[train]" trl==1.16.0
-    python -m benchmarks.train [--write] [--rounds 10] [--layers 4] [--width 128] [--only equal]
+    python -m benchmarks.train [--write | --only equal] [--rounds 10] [--layers 4] [--width 128]
 """
 
 # pyright: reportMissingImports=false

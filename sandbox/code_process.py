@@ -207,9 +207,9 @@ def _seen(watcher: asyncio.Task[CodeResult]) -> None:
 
 async def collect(process: JailedCode, stdin: bytes) -> CodeResult:
     """Feed stdin and wait for the end; kills the process when the caller is cancelled."""
-    process.feed(stdin)
     try:
+        process.feed(stdin)
         return await process.wait()
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, MemoryError):
         await process.kill()
         raise

@@ -311,8 +311,9 @@ class TorchBackend:
             yield
         except torch.OutOfMemoryError as error:
             raise UpdateFailed(
-                f"memory ran out with at most {self._forward.budget} tokens at once, after {self.steps - before} steps "
-                "of this update. Fix: a lower max_tokens_per_micro_batch, gradient_checkpointing, or lora"
+                f"memory ran out after {self.steps - before} steps of this update, with at most {self._forward.budget} "
+                "tokens at once (a longer sample is alone). Fix: a lower max_tokens_per_micro_batch, "
+                "gradient_checkpointing, or lora"
             ) from error
 
     # Holding

@@ -146,7 +146,8 @@ class Ports:
             data = b""
         if data:
             stream.window -= len(data)
-            # A jail that gets no more answers is in no conversation: what it says can go with its end.
+            # A jail whose stdin has ended gets no more answers: what it says can go with its end. (The one stream of a
+            # channel or a file has the same number as stdin.)
             self.send(wire.DATA, stream.job.number, data, stream.number, hurries=wire.STDIN in stream.job.streams)
             if stream.window <= 0 or self.flooded:
                 self.watch(stream)
@@ -219,8 +220,7 @@ class Ports:
             self.close(stream)
 
     def end_if_over(self, job: Job) -> None:
-        if job.exit is not None and not job.streams:
-            self.jobs.pop(job.number, None)
+        if job.exit is not None and not job.streams and self.jobs.pop(job.number, None) is not None:
             self.send(wire.EXITED, job.number, job.exit)
 
     def finish_file(self, job: Job) -> None:

@@ -24,7 +24,7 @@ class JailStream(asyncio.Transport):
         self._window = wire.WINDOW
         """What may still be sent."""
         self._waiting = bytearray()
-        self._ends = False
+        self._ends = self._end_said = False
         self._full = False
         self._allowed = wire.WINDOW
         """What may still come."""
@@ -102,14 +102,17 @@ class JailStream(asyncio.Transport):
             if self._full:
                 self._full = False
                 self._protocol.resume_writing()
-            if self._ends and not self._closed:
-                self._send(wire.EOF, b"")
+            self._say_end()
+
+    def _say_end(self) -> None:
+        if self._ends and not self._end_said and not self._closed:
+            self._end_said = True
+            self._send(wire.EOF, b"")
 
     def write_eof(self) -> None:
-        if not self._ends and not self._closed:
-            self._ends = True
-            if not self._waiting:
-                self._send(wire.EOF, b"")
+        self._ends = True
+        if not self._waiting:
+            self._say_end()
 
     def can_write_eof(self) -> bool:
         return True

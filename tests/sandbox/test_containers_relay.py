@@ -14,6 +14,7 @@ from relays import RelaySandbox, run_relay, start_relay
 from sandbox.containers import wire
 from sandbox.containers.container import Connection
 from sandbox.containers.ports import Ports
+from sandbox.containers.streams import JailStream
 from sandbox.jailed import CodeStreams
 from workflow.failures import SandboxUnavailable
 from workflow.limits import CodeLimits
@@ -87,6 +88,33 @@ def test_a_conversation(tmp_path):
         assert (await process.wait()).ok
 
     run_relay(tmp_path, work)
+
+
+def test_what_is_said_long_before_the_end_comes_long_before_it(tmp_path):
+    async def work(sandbox):
+        process = await sandbox.start_code("import time; input(); print(1, flush=True); time.sleep(60)", limits=SHORT)
+        await process.write(b"\n")
+        await process.close_stdin()
+        assert await asyncio.wait_for(process.readline(), 5) == b"1\n"
+        await process.kill()
+
+    run_relay(tmp_path, work)
+
+
+def test_the_end_of_a_stream_is_said_once(tmp_path):
+    sent = []
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        stream = JailStream(lambda operation, payload: sent.append((operation, len(payload))), Paused(), loop)
+        stream.write(b"x" * (wire.WINDOW + 1))
+        stream.write_eof()
+        stream.credited(wire.WINDOW // 2)
+        stream.credited(wire.WINDOW // 2)
+        stream.write_eof()
+
+    asyncio.run(work())
+    assert sent == [(wire.DATA, wire.CHUNK)] * (wire.WINDOW // wire.CHUNK) + [(wire.DATA, 1), (wire.EOF, 0)]
 
 
 def test_what_is_in_no_hurry_waits_for_what_is_but_not_long(monkeypatch):

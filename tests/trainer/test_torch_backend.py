@@ -70,11 +70,28 @@ def test_running_out_of_memory_changes_nothing(folder: Path, where: str) -> None
 
     mlp = (backend._reference if where == "reference" else backend._causal).model.layers[0].mlp
     hook = mlp.register_full_backward_hook(full) if where == "backward" else mlp.register_forward_hook(full)
-    with pytest.raises(UpdateFailed, match=r"at most 16384 tokens at once, after 0 steps.*Fix: "):
+    with pytest.raises(UpdateFailed, match=r"after 0 steps of this update, with at most 16384 tokens.*Fix: "):
         backend.update([SAMPLE], PolicyObjective(kl_coefficient=0.1))
     hook.remove()
     assert backend.steps == 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in backend.weights().items())
+
+
+def test_running_out_of_memory_says_how_far_it_came(folder: Path) -> None:
+    """Passes of the model: the old log-probabilities of the second mini-batch, the first one's step, the second's."""
+    backend = TorchBackend(folder, learning_rate=1e-3, device="cpu")
+    passes = 0
+
+    def full(*_: Any) -> None:
+        nonlocal passes
+        passes += 1
+        if passes == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    backend._causal.model.register_forward_hook(full)
+    with pytest.raises(UpdateFailed, match="after 1 steps of this update"):
+        backend.update([SAMPLE, SAMPLE], PolicyObjective(mini_batches=2))
+    assert (passes, backend.steps) == (3, 1)
 
 
 @pytest.mark.parametrize(("saving", "times"), [(False, 1), (True, 2)])
