@@ -7,28 +7,51 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
-from workflow.text import delivery, last_boxed, solution_block, vote_key
+from workflow.text import delivery, fences, last_boxed, solution_block, vote_key
+
+Part = tuple[Literal["box", "code"], str]
 
 
 def origin(answer: str, replies: Sequence[tuple[str, str]]) -> str | None:
     """The agent in whose reply this answer stands, the latest first: its whole text, all its lines (nodes drop lines
-    that echo a prompt), its box, its solution or its delivery. `replies` are (agent, text) in their order."""
+    that echo a prompt), or what would be graded of it, its box and its code. Agents may have said these in several
+    replies; one that nobody said makes the whole answer nobody's. Where there is neither, its delivery counts.
+
+    `replies` are (agent, text) in their order, without what they repeat from instructions.
+    """
     text = _whole(answer.strip())
-    box, block = last_boxed(answer), solution_block(answer)
-    handed_on, source = delivery(answer)
     lines = _lines(answer)
-    for agent, reply in reversed(replies):
+    given = _graded(answer)
+    handed_on = delivery(answer)
+    said = [(agent, reply, _said(reply)) for agent, reply in replies]
+    founded = given <= set[Part]().union(*(parts for _, _, parts in said))
+    for agent, reply, parts in reversed(said):
         if text and (text.search(reply) or lines <= _lines(reply)):
             return agent
-        said = last_boxed(reply)
-        if box is not None and said is not None and vote_key(said) == vote_key(box):
+        if founded and given & parts:
             return agent
-        if block is not None and block == solution_block(reply):
-            return agent
-        if source == "delivery" and (handed_on, source) == delivery(reply):
+        if not given and handed_on[1] == "delivery" and handed_on == delivery(reply):
             return agent
     return None
+
+
+def _graded(text: str) -> set[Part]:
+    """What a grader may read out of an answer (`tasks.answers`): its last box, and its last solution or else fence."""
+    box, block = last_boxed(text), solution_block(text)
+    code = block if block is not None else next((body for _, body in reversed(fences(text))), None)
+    return _parts(box, [] if code is None else [code])
+
+
+def _said(reply: str) -> set[Part]:
+    block = solution_block(reply)
+    return _parts(last_boxed(reply), [*([] if block is None else [block]), *(body for _, body in fences(reply))])
+
+
+def _parts(box: str | None, codes: Sequence[str]) -> set[Part]:
+    found: set[Part] = {("code", code.strip()) for code in codes}
+    return found if box is None else found | {("box", vote_key(box))}
 
 
 def _lines(text: str) -> set[str]:

@@ -33,6 +33,7 @@ from workflow.requests import (
     ToolReply,
     ToolResult,
 )
+from workflow.text import strip_echo
 from workflow.trace import (
     AgentTurn,
     Answered,
@@ -309,7 +310,7 @@ class Session:
         for key in list(self._calling):
             self._close_call(key, None, "the run ended first")
         turns = [event for event in self.events if isinstance(event, AgentTurn)]
-        replies = [(turn.agent, turn.completion.text) for turn in turns if turn.completion is not None]
+        replies = [(turn.agent, _own_words(turn, turn.completion)) for turn in turns if turn.completion is not None]
         source = None
         if failure is not None and failure.kind == "limit_exceeded":
             fields = failure.fields
@@ -332,3 +333,9 @@ class Session:
             jail=self.jail,
         )
         return self._run
+
+
+def _own_words(turn: AgentTurn, completion: Completion) -> str:
+    """A reply without what it repeats from its system prompt, which the program wrote."""
+    told = [message["content"] for message in turn.messages if message["role"] == "system"]
+    return strip_echo(completion.text, told)

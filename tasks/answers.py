@@ -9,13 +9,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from workflow.text import last_boxed, solution_block
+from workflow.text import fences, last_boxed, solution_block
 
 Domain = Literal["math", "code"]
 
-_FENCE = re.compile(
-    r"^[ \t]*```[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<body>.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE
-)
 _PYTHON = ("python", "python3", "py", "")
 
 
@@ -55,5 +52,5 @@ def code_answer(text: str) -> str | None:
 
 
 def _last_fence(text: str) -> str | None:
-    bodies = [match["body"] for match in _FENCE.finditer(text) if match["language"].lower() in _PYTHON]
-    return bodies[-1].rstrip("\n") if bodies else None
+    bodies = [body for language, body in fences(text) if language in _PYTHON]
+    return bodies[-1] if bodies else None

@@ -6,6 +6,7 @@ divide it. Figures are bounds or estimates, as each says. Nothing here needs tor
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from pathlib import Path
 
@@ -105,16 +106,20 @@ class Plan(BaseModel):
     """That are on disk at once, the one being written included."""
     disk_bytes: int | None
     """Of those checkpoints; None where a policy's size is unknown."""
+    device_bytes: int | None
+    """What all policies hold on the one device that a run uses, without the engines' caches; None as above."""
 
 
 def plan(config: TrainConfig) -> Plan:
-    """Work out a run. Reads the data files and the models' `config.json` where they are here; raises `DatasetError` for
+    """Work out a run. Reads the data files and the models' `config.json` where they are here, in a folder or in Hugging
+    Face's cache; raises `DatasetError` for
     a data file that is not as its format says, and ValueError for a source that gets no place in a batch."""
     rollout = config.rollout
     designs = rollout.questions * rollout.designs
     runs = designs * rollout.executions
     policies = [_policy(name, policy, config) for name, policy in config.policies.items()]
     sizes = [each.checkpoint_bytes for each in policies if each.checkpoint_bytes is not None]
+    memories = [each.memory.total for each in policies if each.memory is not None]
     written = -(-config.steps // config.checkpoint_every)
     at_once = min(config.checkpoints_kept + 1, written)
     return Plan(
@@ -126,6 +131,7 @@ def plan(config: TrainConfig) -> Plan:
         sources=_sources(config),
         checkpoints=at_once,
         disk_bytes=at_once * sum(sizes) if len(sizes) == len(policies) else None,
+        device_bytes=sum(memories) if len(memories) == len(policies) else None,
     )
 
 
@@ -178,9 +184,12 @@ def _source(source: DataConfig, per_step: int, steps: int) -> SourcePlan:
 
 def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:
     roles: list[PolicyRole] = [role for role, played_by in config.role_policies.items() if played_by == name]
-    folder = Path(policy.model)
-    if not folder.is_dir():
-        reason = f"{policy.model} is no folder here: unknown until it is downloaded"
+    folder = _folder(policy.model)
+    if folder is None:
+        reason = (
+            f"{policy.model} is no folder here, and not in Hugging Face's cache. Fix: a model's folder, or "
+            f"`hf download {policy.model} config.json` (a kilobyte; hf comes with huggingface_hub)"
+        )
         return PolicyPlan(name=name, model=policy.model, roles=roles, unknown=reason)
     try:
         size = model_size(folder)
@@ -199,6 +208,17 @@ def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:
         cache_bytes_per_request=size.cache_bytes(engine_bytes) * _turn(config),
         checkpoint_bytes=_checkpoint(size, trained, policy),
     )
+
+
+def _folder(model: str) -> Path | None:
+    """Where a model's `config.json` is: its folder, or what was downloaded of it."""
+    if Path(model).is_dir():
+        return Path(model)
+    try:
+        found = importlib.import_module("huggingface_hub").try_to_load_from_cache(model, "config.json")
+    except (ImportError, ValueError):  # ValueError: a path, which is no name of a model
+        return None
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def _memory(size: ModelSize, trained: int, policy: PolicyConfig, config: TrainConfig, engine_bytes: int) -> Memory:

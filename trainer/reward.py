@@ -15,7 +15,7 @@ from engine.session import Run
 from tasks.answers import final_answer
 from tasks.grading import grade
 from tasks.problems import Problem
-from workflow.agent import DELIVERY_REQUEST, content_after
+from workflow.agent import DELIVERY_REQUEST, FROM, content_after
 from workflow.text import blocks, delivery, strip_echo
 from workflow.trace import AgentTurn, Rewarded, RewardTerm
 
@@ -77,17 +77,22 @@ def _solution_format(problem: Problem, run: Run) -> tuple[float, str]:
 def delivery_format(turns: Iterable[AgentTurn]) -> tuple[float, str]:
     """The share of messages between agents that are enclosed in `<delivery>...</delivery>`, and what was seen.
 
-    A message goes to another agent where the node asked its agent for a delivery; what is handed on is what
-    `workflow.agent` would. Agents of whom none hands anything on break no format: 1. A run without agents earns 0.
+    A message goes to another agent where the node asked its agent for a delivery, or where a later prompt of another
+    agent shows it; what is handed on is what `workflow.agent` would. Agents of whom none hands anything on break no
+    format: 1. A run without agents earns 0.
     """
     talks = conversations(turns)
     if not talks:
         return 0.0, "no agent said anything"
-    asked = [talk for talk in talks if _prompt(talk[0]).endswith(_ASKED)]
-    if not asked:
+    handed_on = [
+        talk
+        for number, talk in enumerate(talks)
+        if _prompt(talk[0]).endswith(_ASKED) or any(_shows(later[0], talk[0].agent) for later in talks[number + 1 :])
+    ]
+    if not handed_on:
         return 1.0, "no agent hands anything on"
-    kept = sum(delivery(_said(talk))[1] == "delivery" for talk in asked)
-    return kept / len(asked), f"{kept} of {len(asked)} messages between agents are deliveries"
+    kept = sum(delivery(_said(talk))[1] == "delivery" for talk in handed_on)
+    return kept / len(handed_on), f"{kept} of {len(handed_on)} messages between agents are deliveries"
 
 
 def conversations(turns: Iterable[AgentTurn]) -> list[list[AgentTurn]]:
@@ -107,6 +112,11 @@ def conversations(turns: Iterable[AgentTurn]) -> list[list[AgentTurn]]:
 
 def _prompt(turn: AgentTurn) -> str:
     return "\n\n".join(message["content"] for message in turn.messages if message["role"] == "user")
+
+
+def _shows(turn: AgentTurn, sender: str) -> bool:
+    """Whether an agent is shown a message of another one."""
+    return turn.agent != sender and FROM.format(sender=sender) in _prompt(turn)
 
 
 def _said(talk: list[AgentTurn]) -> str:

@@ -24,6 +24,8 @@ from workflow.tools import ParsedCall, ToolRegistry, parse_tool_calls
 DELIVERY_REQUEST = (
     "Your result goes to {reader}. Put what {reader} needs, and nothing else, inside <delivery>...</delivery>."
 )
+FROM = "### From {sender}\n"
+"""Above what another agent hands on, in a prompt."""
 
 
 class WorkflowNode:
@@ -114,7 +116,7 @@ class AgentNode(WorkflowNode):
         parts = [
             message.content
             if message.message_type == MessageType.USER_INPUT
-            else f"### From {message.sender or 'an agent'}\n{message.delivery}"
+            else FROM.format(sender=message.sender or "an agent") + message.delivery
             for message in context.messages
         ]
         if context.metadata.get("reader"):

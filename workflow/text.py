@@ -16,6 +16,9 @@ DELIVERY_EXCERPT = 2000
 
 _BOX_TOKEN = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*)(?:(?P<open>\{)|(?P<plain>[^\s{}\\$]+))?|\\.|\{|\}", re.DOTALL)
 _FINAL = re.compile(r"^(?:_|[^\w\n])*(?:the )?final answer\b[*_]*(?: is)?[\s:*_]*+(?=\S)", re.IGNORECASE | re.MULTILINE)
+_FENCE = re.compile(
+    r"^[ \t]*```[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<body>.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE
+)
 _FENCED = re.compile(r"\A\s*```[\w+-]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _WORD = r"(?P<not>(?i:\bnot|n['’]t)\s+(?:\w+\s+){0,2})?\b(?P<word>INCORRECT|CORRECT)\b"
 _VERDICT_LINE = re.compile(r"verdict\W*(?:is\W*)?" + _WORD, re.IGNORECASE)
@@ -81,6 +84,11 @@ def solution_block(text: str) -> str | None:
         return None
     fenced = _FENCED.match(block)
     return fenced.group(1) if fenced else block.strip("\n")
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    """Language (in small letters, maybe empty) and contents of all complete Markdown code fences, in order."""
+    return [(match["language"].lower(), match["body"].rstrip("\n")) for match in _FENCE.finditer(text)]
 
 
 def _last_filled(tag: str, text: str) -> str | None:

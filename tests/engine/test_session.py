@@ -279,6 +279,13 @@ def test_usage_is_the_sum_of_all_calls() -> None:
         ("", "", False),
         ("", "Short.", False),
         ("a(b[c", "(b[", True),
+        # What would be graded was nobody's, whatever stands beside it.
+        ("<delivery>no idea</delivery>", "<delivery>no idea</delivery>\n\\boxed{42}", False),
+        ("<solution>x = 1</solution>", "<solution>x = 1</solution>\n\\boxed{42}", False),
+        (r"\boxed{1}", "\\boxed{1}\n<solution>y = 2</solution>", False),
+        (r"\boxed{1}", "\\boxed{1}\n```python\ny = 2\n```", False),
+        ("```python\nx = 1\n```", "<solution>\nx = 1\n</solution>", True),
+        ("Not so:\n```\nx = 1\n```\nbut:\n```python\nx = 2\n```", "```python\nx = 2\n```", True),
     ],
 )
 def test_an_answer_is_from_the_agent_in_whose_reply_it_stands(reply: str, answer: str, found: bool) -> None:
@@ -296,6 +303,30 @@ def test_the_last_agent_that_said_it_counts() -> None:
     for agent in "ABC":
         serve(session, f"{agent}#0", call(agent))
     assert session.finish(r"\boxed{7}").answer_from == "B"
+
+
+def test_an_answer_may_join_what_several_agents_said() -> None:
+    said = {"A": "<solution>\nx = 1\n</solution>", "B": r"So \boxed{7}.", "C": "Well."}
+    for answer, agent in [
+        ("A has <solution>x = 1</solution>, B has \\boxed{7}", "B"),
+        ("A has <solution>x = 1</solution>, B has \\boxed{8}", None),
+        ("A has <solution>x = 2</solution>, B has \\boxed{7}", None),
+    ]:
+        session = Session(CannedEngine(said))
+        for name in said:
+            serve(session, f"{name}#0", call(name))
+        assert session.finish(answer).answer_from == agent
+
+
+def test_what_an_agent_repeats_from_its_system_prompt_is_not_its_answer() -> None:
+    system = ChatMessage(role="system", content="Reply like \\boxed{42} in the end.")
+    for reply, agent in [
+        ("I shall:\nReply like \\boxed{42} in the end.", None),
+        ("I shall:\nReply like \\boxed{42} in the end.\n\\boxed{42}", "A"),
+    ]:
+        session = Session(CannedEngine(reply))
+        serve(session, "A#0", AgentCall("A", [system, ChatMessage(role="user", content="What is it?")], [], 0))
+        assert session.finish(r"\boxed{42}").answer_from == agent
 
 
 def test_prompts_and_printed_text_are_no_provenance() -> None:

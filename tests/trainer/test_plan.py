@@ -108,10 +108,27 @@ def test_a_file_that_is_no_safetensors_file_is_named(tmp_path: Path, content: by
         model_size(at)
 
 
-def test_a_model_that_is_not_here_is_told() -> None:
+@pytest.mark.parametrize("model", ["nobody/no-such-model", "/no/such/folder"])
+def test_a_model_that_is_not_here_is_told(model: str) -> None:
+    planned = plan(config(model))
+    reason = only(planned).unknown or ""
+    assert reason.startswith(f"{model} is no folder here, and not in Hugging Face's cache. Fix: ")
+    assert planned.disk_bytes is planned.device_bytes is None
+
+
+def test_a_model_in_hugging_faces_cache_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    at = tmp_path / "models--Qwen--Qwen3-8B"
+    (at / "refs").mkdir(parents=True)
+    (at / "refs" / "main").write_text("c0ffee")
+    (at / "snapshots").mkdir()
+    folder(at / "snapshots" / "c0ffee", QWEN3_8B)
     planned = plan(config("Qwen/Qwen3-8B"))
-    assert only(planned).unknown == "Qwen/Qwen3-8B is no folder here: unknown until it is downloaded"
-    assert planned.disk_bytes is None
+    assert only(planned).parameters == PARAMETERS_8B
+    memory = only(planned).memory
+    assert memory is not None
+    assert planned.device_bytes == memory.total
 
 
 # Memory

@@ -181,6 +181,34 @@ def test_agreeing_with_another_agent_is_no_echo() -> None:
     assert delivery_format(ended.trace.agent_turns) == (1.0, "2 of 2 messages between agents are deliveries")
 
 
+class Passing(WorkflowNode):
+    """Shows one agent's message to the next, and asks nobody for a delivery."""
+
+    def __init__(self, *agents: AgentNode) -> None:
+        super().__init__("Passing")
+        self.agents = agents
+
+    def process(self, context: Any) -> Any:
+        for agent in self.agents:
+            message = agent.process(context)
+            context.add_message(message)
+        return message
+
+
+@pytest.mark.parametrize(
+    ("planner", "expected"),
+    [
+        ("Think.\n<delivery>Add them.</delivery>", (1.0, "1 of 1 messages between agents are deliveries")),
+        ("Think. Add them.", (0.0, "0 of 1 messages between agents are deliveries")),
+    ],
+)
+def test_a_message_that_a_node_of_the_programs_own_passes_on_is_one_between_agents(
+    planner: str, expected: tuple[float, str]
+) -> None:
+    node = Passing(AgentNode("Planner", "Plan."), AgentNode("Solver", "Solve."))
+    assert delivery_format(run(node, {"Planner": planner, "Solver": "\\boxed{7}"}).trace.agent_turns) == expected
+
+
 class Cheat(WorkflowNode):
     """Asks its agent, if it has one, and gives an answer of the program's own."""
 
