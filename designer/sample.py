@@ -90,8 +90,9 @@ async def sample_designs(
     """M designs for one problem, sampled concurrently from one prompt, ordered by index.
 
     The `full` prompt shows `k` of the `templates` (by default of the whole bank); the `short` one shows none. Every
-    call has a seed of its own, drawn from `seed`; `sampling.seed` is not used. Raises `EngineFailed` if the policy
-    could not be asked for any of them, and `SandboxUnavailable` if they cannot be checked.
+    call has a seed of its own, drawn from `seed`; `sampling.seed` is not used. A rejected program whose repair is too
+    long for the model stays rejected. Raises `EngineFailed` if the policy could not be asked for any of them,
+    `LimitExceeded` if the prompt is too long for the model, and `SandboxUnavailable` if they cannot be checked.
     """
     if m < 1:
         raise ValueError(f"m={m}: ask for at least one design")
@@ -127,7 +128,7 @@ async def sample_design(
 ) -> Design:
     """One design, as `sample_designs` makes it, within `wall_s` seconds; past them the engine counts as failed.
 
-    Where the conversation is too long for the model, the design's `error` says so.
+    Where the prompt is too long for the model, the design's `error` says so.
     """
     clock = asyncio.timeout(wall_s)
     try:
@@ -192,6 +193,10 @@ class _Sampler:
                     error=failure.record(),
                 )
                 return failed, failure
+            except LimitExceeded:
+                if not turns:
+                    raise
+                break  # the repair does not fit the model: the first try stands as it is
             turns.append(turn)
             source, report = await self._read(turn.completion.text)
             if report.ok:

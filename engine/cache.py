@@ -27,7 +27,7 @@ from engine.openai import OpenAIEngine
 from workflow.completion import Completion, CompletionRequest
 from workflow.failures import EngineFailed
 
-FORMAT = 1
+FORMAT = 2
 """Part of every key: raise it when old replies must not be read any more."""
 FILE = "replies.sqlite3"
 MAX_BYTES = 1 << 30

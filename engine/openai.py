@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.openai_reply import Fault, context_overflow, read_reply, status_fault
+from engine.openai_reply import Fault, Overflow, context_overflow, read_reply, status_fault
 from engine.prompt import plain_messages
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
@@ -42,7 +42,18 @@ class OpenAIEngine:
     `--logprobs-mode processed_logprobs`, which `processed_logprobs=True` states here). Asking for
     log-probabilities under a temperature, top_p or top_k that changes the distribution is refused otherwise.
 
-    Raises `EngineFailed` for a missing key or a bad URL; `complete` does after `max_attempts`.
+    A top_k of 0 is sent as -1 (off) where log-probabilities or token ids are asked for, except to OpenAI. Elsewhere
+    it stays unsaid, since many servers refuse it, and vLLM then takes the top_k of the model's generation_config.json:
+    start it with `--generation-config vllm`, or give `extra_body={"top_k": -1}`.
+
+    A thought goes into `reasoning`, whether the server takes it out of the text or leaves it there in `<think>` tags.
+    One that the chat template opens and `max_tokens` cuts off looks like text, unless vLLM has `--reasoning-parser`.
+
+    A reply ends where the context does, as with local engines: where a server refuses `max_tokens` because prompt and
+    reply do not fit together, it is asked for what fits, or for ever less where it does not say how long the prompt is.
+
+    Raises `EngineFailed` for a missing key or a bad URL; `complete` does after `max_attempts`, and `LimitExceeded`
+    (`context_tokens`) for a prompt that fills the context alone.
     """
 
     def __init__(
@@ -85,6 +96,7 @@ class OpenAIEngine:
                 f"openai:{model}@http://localhost:8000/v1",
                 attempts=0,
             )
+        self._is_openai = base_url is None or "//api.openai.com" in base_url
         self._key = key or "none"  # the library insists on one; servers of one's own mostly do not
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: AsyncOpenAI | None = None
@@ -97,7 +109,7 @@ class OpenAIEngine:
         async with self._slots:
             for attempt in range(1, self.max_attempts + 1):
                 try:
-                    completion = read_reply(await self._attempt(client, request), request)
+                    completion = read_reply(await self._fitting(client, request), request)
                     return self._with_cost(completion)
                 except Fault as fault:
                     wait_s = self._delay(fault, attempt)
@@ -150,12 +162,23 @@ class OpenAIEngine:
         """Seconds to wait before the next attempt, None if there is none; jittered so that callers spread out."""
         if not fault.retry or attempt == self.max_attempts:
             return None
-        if fault.retry_after_s is not None:
-            return fault.retry_after_s * random.uniform(1.0, 1.1)
-        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+        wait_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+        return max(wait_s, (fault.retry_after_s or 0.0) * random.uniform(1.0, 1.1))
+
+    async def _fitting(self, client: AsyncOpenAI, request: CompletionRequest) -> str:
+        """Body of one reply, with `max_tokens` lowered until prompt and reply fit the context. Raises `Fault`, and
+        `LimitExceeded` where the prompt leaves no room."""
+        while True:
+            try:
+                return await self._attempt(client, request)
+            except Overflow as overflow:
+                room = overflow.room(request)
+                if room < 1:
+                    raise overflow.failure(request) from overflow
+                request = replace(request, sampling=replace(request.sampling, max_tokens=room))
 
     async def _attempt(self, client: AsyncOpenAI, request: CompletionRequest) -> str:
-        """Body of one reply with a good status. Past the context raises `LimitExceeded`, everything else `Fault`."""
+        """Body of one reply with a good status. Past the context raises `Overflow`, everything else `Fault`."""
         import openai
 
         server = self.base_url or "api.openai.com"
@@ -194,33 +217,38 @@ class OpenAIEngine:
     def _chat_body(self, request: CompletionRequest) -> dict[str, Any]:
         sampling = request.sampling
         # OpenAI's newer models refuse `max_tokens`; many other servers know only that.
-        is_openai = self.base_url is None or "//api.openai.com" in self.base_url
-        limit = "max_completion_tokens" if is_openai else "max_tokens"
+        limit = "max_completion_tokens" if self._is_openai else "max_tokens"
         body: dict[str, Any] = {
             "messages": plain_messages(request.messages or [], request.tools),
             limit: sampling.max_tokens,
         }
         if sampling.logprobs:
             body["logprobs"] = True
-        return body | self._common_body(sampling)
+        return body | self._common_body(request)
 
     def _ids_body(self, request: CompletionRequest) -> dict[str, Any]:
         body: dict[str, Any] = {"prompt": request.token_ids, "max_tokens": request.sampling.max_tokens}
         if request.sampling.logprobs:
             body["logprobs"] = 1
-        return body | self._common_body(request.sampling)
+        return body | self._common_body(request)
 
-    def _common_body(self, sampling: Sampling) -> dict[str, Any]:
+    def _common_body(self, request: CompletionRequest) -> dict[str, Any]:
+        sampling = request.sampling
         body: dict[str, Any] = {"model": self.model, "temperature": sampling.temperature}
-        if sampling.top_p < 1:
+        # Said even where it is off: vLLM takes what is not from the model's generation_config.json. OpenAI's own
+        # default is 1, and its reasoning models refuse the parameter.
+        if sampling.top_p < 1 or not self._is_openai:
             body["top_p"] = sampling.top_p
         if sampling.stop:
             body["stop"] = list(sampling.stop)
         if sampling.seed is not None:
             body["seed"] = sampling.seed
         extra = dict(self.extra_body)
+        wants_tokens = sampling.logprobs or request.token_ids is not None or extra.get("return_token_ids")
         if sampling.top_k:
             extra["top_k"] = sampling.top_k
+        elif wants_tokens and not self._is_openai:
+            extra.setdefault("top_k", -1)
         return body | {"extra_body": extra}
 
     def _with_cost(self, completion: Completion) -> Completion:

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server's answer means: a `Completion` that can be believed, or a `Fault`.
+"""What an OpenAI-compatible server's answer means: a `Completion` that can be believed, a `Fault`, or an `Overflow`.
 
 Pure functions over status, headers and body; sending and retrying is `engine.openai`'s part.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from engine.chat import Reply, split_reasoning
 from engine.prompt import text_with_calls
 from workflow.completion import Completion, CompletionRequest, FinishReason, Usage
 from workflow.failures import LimitExceeded
@@ -39,9 +40,13 @@ _FIXES = {
     429: "lower `concurrency`, raise `max_attempts`, or get a higher rate limit",
 }
 
-
-_CONTEXT = re.compile(r"maximum context length (?:is |of |\()(\d{1,9})\b")
-_NUMBER = re.compile(r"\b\d{1,9}(?= (?:\w+ )?tokens)")
+# How servers say it: the context, the tokens of the prompt, and that those of the reply are part of the sum.
+_CONTEXT = re.compile(r"(?:context length (?:is |of |\()|max_model_len=(?:[a-z_]{1,30}=)?)(\d{1,9})\b")
+_PROMPT = re.compile(
+    r"(?:(?:prompt|request) (?:contains|has) |resulted in |[Ii]nput \()(at least )?(\d{1,9}) (?:input )?tokens"
+    r"|\b(\d{1,9}) (?:tokens )?(?:in the messages|in your prompt|from the input)"
+)
+_OUTPUT = re.compile(r"requested|completion|max_(?:new_)?tokens")
 
 
 class Fault(Exception):
@@ -62,6 +67,40 @@ class Fault(Exception):
         self.retry_after_s = retry_after_s
 
 
+class Overflow(Exception):
+    """A refusal because prompt and `max_tokens` together pass the context of `limit` tokens.
+
+    The prompt has `prompt` tokens where the server counted them (`exact`), and at least so many elsewhere.
+    """
+
+    def __init__(self, limit: int, prompt: int, *, exact: bool) -> None:
+        super().__init__(f"a prompt of {prompt} tokens or more and `max_tokens` pass the context of {limit}")
+        self.limit = limit
+        self.prompt = prompt
+        self.exact = exact
+
+    def room(self, request: CompletionRequest) -> int:
+        """Completion tokens to ask for after this refusal of `request`; 0 where the prompt alone fills the context."""
+        asked = request.sampling.max_tokens
+        left = self.limit - self._prompt_of(request)
+        if left < 1 or (left < asked and (self.exact or request.token_ids)):
+            return max(left, 0)
+        # All that is known: fewer than were asked for. Half of that fits mostly, and the half of the half if not.
+        return (min(left, asked - 1) + 1) // 2
+
+    def failure(self, request: CompletionRequest) -> LimitExceeded | Fault:
+        """What it comes to without room: a limit, or the server's fault where the prompt fits by what it says."""
+        prompt = self._prompt_of(request)
+        if 0 < prompt < self.limit:
+            asked = request.sampling.max_tokens
+            reason = f"a prompt of {prompt} tokens and max_tokens={asked} are refused for a context of {self.limit}"
+            return Fault(reason, "take the limit of tokens out of extra_body, or see the server's log", retry=False)
+        return LimitExceeded("context_tokens", self.limit, max(self.limit + 1, prompt))
+
+    def _prompt_of(self, request: CompletionRequest) -> int:
+        return len(request.token_ids) if request.token_ids else self.prompt
+
+
 class _Function(BaseModel):
     name: str
     arguments: str = ""
@@ -73,6 +112,8 @@ class _NativeCall(BaseModel):
 
 class _Message(BaseModel):
     content: str | None = None
+    reasoning: Any = None
+    reasoning_content: Any = None
     refusal: str | None = None
     tool_calls: list[_NativeCall] | None = None
 
@@ -132,8 +173,10 @@ def read_reply(body: str, request: CompletionRequest) -> Completion:
     choice = reply.choices[0]
     finish = _FINISH.get(choice.finish_reason or "stop", "abort")
     used = reply.usage
+    said = _said(choice, finish)
     return Completion(
-        text=_text(choice, finish),
+        text=said.text,
+        reasoning=said.reasoning,
         finish_reason=finish,
         token_ids=choice.token_ids,
         logprobs=_logprobs(choice) if request.sampling.logprobs else None,
@@ -161,14 +204,19 @@ def status_fault(status: int, code: str | None, body: str, headers: Mapping[str,
     return Fault(reason, fix, status=status, retry=retry, retry_after_s=pause)
 
 
-def context_overflow(status: int, code: str | None, body: str) -> LimitExceeded | None:
-    """The limit that an error stands for when prompt and `max_tokens` do not fit the model's context; else None."""
-    told = _CONTEXT.search(body)
-    if status not in (400, 413, 422) or (told is None and code != "context_length_exceeded"):
+def context_overflow(status: int, code: str | None, body: str) -> Overflow | None:
+    """What an error says that is about the model's context, else None. One that does not speak of the reply's tokens
+    is about the prompt alone."""
+    context = _CONTEXT.search(body)
+    if status not in (400, 413, 422) or (context is None and code != "context_length_exceeded"):
         return None
-    limit = int(told[1]) if told else 0
-    asked = [int(number) for number in _NUMBER.findall(body[told.end() :] if told else body)]
-    return LimitExceeded("context_tokens", limit, max([limit + 1, *asked]))
+    limit = int(context[1]) if context else 0
+    prompt = _PROMPT.search(body)
+    if prompt is not None:
+        return Overflow(limit, int(prompt[2] or prompt[3]), exact=not prompt[1])
+    if limit and _OUTPUT.search(body):
+        return Overflow(limit, 0, exact=False)
+    return Overflow(limit, limit + 1, exact=True)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -189,24 +237,34 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-def _text(choice: _Choice, finish: FinishReason) -> str:
-    """The reply's text. None is believed only of a reply that was cut short (a reasoning model that used up
-    `max_tokens` before its answer has said nothing), never of one that claims to have ended by itself."""
+def _said(choice: _Choice, finish: FinishReason) -> Reply:
+    """The reply's text without its reasoning: what the server took out of it, else a thought in its text.
+
+    A text of None is believed only of a reply that was cut short or is a thought and nothing else (a reasoning model
+    that used up `max_tokens` before its answer has said nothing), never of another that claims to have ended by itself.
+    """
     message = choice.message
     if message is None:
         if choice.text is None:
             raise _malformed("the choice has neither a message nor a text")
-        return choice.text
+        return _without_thought(choice.text)
+    apart = (message.reasoning_content, message.reasoning)
+    reasoning = next((each.strip() for each in apart if isinstance(each, str) and each.strip()), None)
+    reply = Reply(message.content or "", reasoning) if reasoning else _without_thought(message.content or "")
     if message.tool_calls:
         calls = [(call.function.name, call.function.arguments) for call in message.tool_calls]
-        return text_with_calls(message.content or "", calls)
-    if message.content is not None:
-        return message.content
-    if message.refusal is not None:
-        return message.refusal
-    if finish == "stop":
+        return Reply(text_with_calls(reply.text, calls), reply.reasoning)
+    if message.content is None and message.refusal is not None:
+        return Reply(message.refusal, reasoning)
+    if message.content is None and finish == "stop" and reasoning is None:
         raise _malformed("the message has no content (null)")
-    return ""
+    return reply
+
+
+def _without_thought(text: str) -> Reply:
+    """`split_reasoning`, where only the text tells whether the prompt has begun the thought: then it is but closed."""
+    before, closed, _ = text.partition("</think>")
+    return split_reasoning(text, begun=bool(closed) and "<think>" not in before)
 
 
 def _prefix_tokens(details: Any) -> int | None:

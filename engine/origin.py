@@ -51,7 +51,9 @@ def _said(reply: str) -> set[Part]:
 
 def _parts(box: str | None, codes: Sequence[str]) -> set[Part]:
     found: set[Part] = {("code", code.strip()) for code in codes}
-    return found if box is None else found | {("box", vote_key(box))}
+    if box is not None:
+        found.add(("box", vote_key(box)))
+    return found
 
 
 def _lines(text: str) -> set[str]:

@@ -6,6 +6,7 @@ engines live in `tests/engine`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -41,7 +42,8 @@ class Probe:
 
     def difference(self, seen: list[float]) -> str:
         """What is wrong with `seen`; empty if nothing is."""
-        gap = max(abs(one - other) for one, other in zip(self.logprobs, seen, strict=True))
+        gaps = [abs(one - other) for one, other in zip(self.logprobs, seen, strict=True)]
+        gap = math.nan if any(map(math.isnan, gaps)) else max(gaps)
         if gap <= self.tolerance:  # false for NaN
             return ""
         return f"the probe's log-probabilities are off by {gap:.3g}, more than the tolerance {self.tolerance:g}"

@@ -13,10 +13,12 @@ import contextlib
 import importlib
 import importlib.util
 import itertools
+import math
 import os
+import shutil
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from engine.chat import ChatFormat, ends_of
@@ -26,8 +28,12 @@ from workflow.failures import EngineFailed, LimitExceeded
 
 WORKER = "engine.vllm_worker.WeightLoader"
 _SHARED_MEMORY = "/dev/shm"
+_HEADER = 4 << 20
+"""Bytes for the names and shapes in a file of weights, generously."""
 _SOCKETS = "VLLM_RPC_BASE_PATH"
 """Environment variable: where vLLM puts its sockets, which it does not remove."""
+_ENVIRONMENT = threading.Lock()
+"""Held by the one engine of this process that starts: vLLM and the processes that it makes read the variable then."""
 
 
 class VLLMEngine:
@@ -36,7 +42,8 @@ class VLLMEngine:
     `options` are vLLM's own engine arguments (`AsyncEngineArgs`), such as `tensor_parallel_size` or
     `kv_cache_memory_bytes`. Log-probabilities are those of the distribution sampled from, after temperature, top-k and
     top-p (`processed_logprobs`). At most `max_concurrency` requests are inside vLLM at once. `start_timeout_s` bounds
-    loading, `timeout_s` a call. Raises `EngineFailed` where vLLM is missing, does not start or dies.
+    how long anybody waits for the start, `timeout_s` a call. All requests share one start, which goes on when they give
+    up; the first after a failed one tries again. Raises `EngineFailed` where vLLM is missing, does not start or dies.
     """
 
     def __init__(
@@ -63,12 +70,10 @@ class VLLMEngine:
         self._path = path_or_id
         self._options = dict(options or {})
         self._slots = asyncio.Semaphore(max_concurrency)
-        self._starting = asyncio.Lock()
         self._gate = _Gate()
         self._asleep: contextlib.AsyncExitStack | None = None
         self._numbers = itertools.count()
-        self._llm: Any = None
-        self._chat: ChatFormat | None = None
+        self._start: asyncio.Task[tuple[Any, ChatFormat]] | None = None
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
         self._broken = ""
         self._closed = False
@@ -110,7 +115,7 @@ class VLLMEngine:
             reasoning=reply.reasoning,
             finish_reason=_finish(said.finish_reason),
             token_ids=tokens,
-            logprobs=_chosen(tokens, said.logprobs) if request.sampling.logprobs else None,
+            logprobs=self._chosen(tokens, said.logprobs) if request.sampling.logprobs else None,
             prompt_token_ids=prompt,
             usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(tokens)),
             model=self._path,
@@ -132,26 +137,26 @@ class VLLMEngine:
 
     async def update_weights(self, version: int, tensors: Mapping[str, Any], probe: Probe | None = None) -> str:
         """Replace all weights as one checked step (see `engine.protocol.LiveEngine`): requests under way end first,
-        new ones wait, every cache is dropped. `tensors` are named as in the checkpoint."""
+        new ones wait, every cache is dropped. `tensors` are named as in the checkpoint.
+
+        The fingerprint is that of what vLLM's workers read and loaded: nothing was lost on the way to them. What the
+        engine computes with them, only a `probe` shows."""
         llm, _ = await self._started()
         if self._asleep is not None:
             raise EngineFailed(self.name, f"weights {version} did not go in: it sleeps. Fix: wake() it first", 0)
         weights = importlib.import_module("engine.weights")
-        save_file = importlib.import_module("safetensors.torch").save_file
         given = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         await asyncio.to_thread(lambda: weights.check(weights.skeleton(llm.model_config.hf_config), given))
         meant = weights.fingerprint(given)
-        folder = _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) else None
         slow = "raise it, or see what still runs or sleeps"
         async with self._in_time(f"weights {version} did not go in", slow), self._gate.closed():
-            with tempfile.TemporaryDirectory(prefix="metaagent-weights-", dir=folder) as place:
-                path = str(Path(place) / "weights.safetensors")
-                await asyncio.to_thread(save_file, weights.unshared(given), path)
+            async with self._written(version, weights.unshared(given)) as path:
                 self._broken = f"weights {version} did not go in. Fix: update the weights again, or start anew"
                 try:
                     await llm.pause_generation(mode="wait", clear_cache=True)
                     read = await llm.collective_rpc("load_weights_from", args=(path,))
-                    await llm.reset_prefix_cache()
+                    if await llm.reset_prefix_cache() is False:
+                        raise RuntimeError("vLLM did not drop its prefix cache. Fix: update again, or start anew")
                     await llm.resume_generation()
                 except Exception as error:
                     self._broken = f"weights {version} did not go in: {type(error).__name__}: {error}"
@@ -166,6 +171,26 @@ class VLLMEngine:
             self._broken = ""
             self.weights_version = version
         return meant
+
+    @contextlib.asynccontextmanager
+    async def _written(self, version: int, tensors: Mapping[str, Any]) -> AsyncIterator[str]:
+        """The path of a file of tensors, which is gone afterwards, even where whoever writes it is cancelled."""
+        save_file = importlib.import_module("safetensors.torch").save_file
+        folder = _folder_for(sum(tensor.nbytes for tensor in tensors.values()))
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                place = stack.enter_context(tempfile.TemporaryDirectory(prefix="metaagent-weights-", dir=folder))
+                path = os.path.join(place, "weights.safetensors")
+                writing = asyncio.create_task(asyncio.to_thread(save_file, tensors, path))
+                stack.push_async_callback(asyncio.wait, {writing})
+                await asyncio.shield(writing)
+            except Exception as error:  # safetensors has errors of its own
+                self._broken = (
+                    f"weights {version} did not go in: cannot write them to {folder!r}: {type(error).__name__}: "
+                    f"{error}. Fix: make room there, or start with TMPDIR set to a folder that has it"
+                )
+                raise EngineFailed(self.name, self._broken) from error
+            yield path
 
     async def sleep(self, level: Literal[1, 2] = 1) -> None:
         """Give the GPU's memory to others until `wake`: requests under way end first, new ones wait.
@@ -207,47 +232,85 @@ class VLLMEngine:
         """What is wrong with the log-probabilities that the engine now gives to a probe; empty if nothing is."""
         parameters = importlib.import_module("vllm").SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
         output = await self._generate(llm, probe.token_ids, parameters)
-        seen = _chosen(probe.token_ids[1:], output.prompt_logprobs[1:])
+        seen = self._chosen(probe.token_ids[1:], output.prompt_logprobs[1:])
         return probe.difference(seen)
 
+    def _chosen(self, tokens: list[int], logprobs: Any) -> list[float]:
+        """One log-probability per token from vLLM's tables of the likeliest ones, which hold the chosen one too."""
+        chosen = [table[token].logprob for token, table in zip(tokens, logprobs or [], strict=True)]
+        if not all(map(math.isfinite, chosen)):
+            at = next(at for at, value in enumerate(chosen) if not math.isfinite(value))
+            reason = f"the model gave logits that are not finite: token {at} has log-probability {chosen[at]}"
+            raise EngineFailed(self.name, f"{reason}. Fix: see its weights for NaN, or use a wider dtype")
+        return chosen
+
     async def close(self) -> None:
-        """End vLLM and its processes. What runs fails."""
+        """End vLLM and its processes. What runs fails. Waits for a start under way, at most `start_timeout_s`."""
         self._closed = True
-        async with self._starting:
-            llm, self._llm = self._llm, None
+        if self._start is not None and not self._start.done():
+            await asyncio.wait({self._start}, timeout=self.start_timeout_s)
+        start, self._start = self._start, None
         if self._asleep is not None:
             await self._asleep.aclose()  # whoever waits for it to wake learns that it is closed
-        if llm is not None:
-            await asyncio.to_thread(llm.shutdown)
+        if start is not None and start.done():  # else its thread ends what it starts
+            await asyncio.to_thread(start.result()[0].shutdown)
         if self._sockets is not None:
             self._sockets.cleanup()
 
-    def _check_serving(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", 0)
+
+    def _check_serving(self) -> None:
+        self._check_open()
         if self._broken:
             raise EngineFailed(self.name, self._broken)
 
     async def _started(self) -> tuple[Any, ChatFormat]:
-        async with self._starting:
-            if self._closed:
-                raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", 0)
-            if self._llm is None or self._chat is None:
-                self._sockets = self._sockets or tempfile.TemporaryDirectory(prefix="metaagent-vllm-")
-                try:
-                    async with asyncio.timeout(self.start_timeout_s):
-                        self._llm = await asyncio.to_thread(self._start)
-                except TimeoutError:
-                    reason = f"vLLM did not start within start_timeout_s={self.start_timeout_s:g}. Fix: raise it"
-                    raise EngineFailed(self.name, reason) from None
-                tokenizer = self._llm.get_tokenizer()
-                generation = self._llm.model_config.try_get_generation_config() or {}
-                ends = ends_of(tokenizer, generation.get("eos_token_id"))
-                self._chat = ChatFormat(tokenizer, ends, thinking=self.thinking)
-            return self._llm, self._chat
+        self._check_open()
+        if self._start is None:
+            self._start = asyncio.create_task(asyncio.to_thread(self._load))
+            self._start.add_done_callback(self._start_ended)
+        start = self._start
+        if not start.done():
+            await asyncio.wait({start}, timeout=self.start_timeout_s)  # who is cancelled here does not cancel it
+        if not start.done():
+            reason = f"vLLM did not start within start_timeout_s={self.start_timeout_s:g}"
+            raise EngineFailed(self.name, f"{reason}. Fix: raise it, or ask again, since the start goes on")
+        return start.result()
 
-    def _start(self) -> Any:
-        assert self._sockets is not None
+    def _start_ended(self, start: asyncio.Task[tuple[Any, ChatFormat]]) -> None:
+        if start.cancelled():  # the event loop ends; nobody can have what the thread still starts
+            self._closed = True
+        if start.cancelled() or start.exception() is not None:
+            self._start = None
+
+    def _load(self) -> tuple[Any, ChatFormat]:
+        """vLLM, started, and the model's chat form. Runs in a thread, and leaves no vLLM behind when it fails."""
+        try:
+            with contextlib.ExitStack() as undo:
+                with _ENVIRONMENT:
+                    self._check_open()
+                    llm = self._new_llm()
+                undo.callback(llm.shutdown)
+                tokenizer = llm.get_tokenizer()
+                generation = llm.model_config.try_get_generation_config() or {}
+                ends = ends_of(tokenizer, generation.get("eos_token_id"))
+                chat = ChatFormat(tokenizer, ends, thinking=self.thinking)
+                self._check_open()  # no longer, if it was closed in the meantime
+                undo.pop_all()
+                return llm, chat
+        except EngineFailed:
+            raise
+        except Exception as error:  # whatever is wrong with the model, the device or the arguments
+            raise EngineFailed(
+                self.name,
+                f"vLLM did not start: {type(error).__name__}: {error}. Fix: see its log above, and `options`",
+            ) from error
+
+    def _new_llm(self) -> Any:
+        """Whoever calls it holds `_ENVIRONMENT`."""
+        self._sockets = self._sockets or tempfile.TemporaryDirectory(prefix="metaagent-vllm-")
         before = os.environ.get(_SOCKETS)
         os.environ[_SOCKETS] = self._sockets.name
         try:
@@ -262,15 +325,19 @@ class VLLMEngine:
                 },
             )
             return importlib.import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(arguments)
-        except Exception as error:  # whatever is wrong with the model, the device or the arguments
-            raise EngineFailed(
-                self.name,
-                f"vLLM did not start: {type(error).__name__}: {error}. Fix: see its log above, and `options`",
-            ) from error
         finally:
-            os.environ.pop(_SOCKETS)
+            os.environ.pop(_SOCKETS, None)
             if before is not None:
                 os.environ[_SOCKETS] = before
+
+
+def _folder_for(size: int) -> str:
+    """Where tensors of `size` bytes are handed over: in shared memory if they fit there, which in a container may be as
+    little as 64 MB, else where temporary files go."""
+    with contextlib.suppress(OSError):  # there is none
+        if shutil.disk_usage(_SHARED_MEMORY).free > size + _HEADER and os.access(_SHARED_MEMORY, os.W_OK):
+            return _SHARED_MEMORY
+    return tempfile.gettempdir()
 
 
 class _Gate:
@@ -321,11 +388,6 @@ def sampling_params(sampling: Sampling, room: int) -> Any:
         logprobs=0 if sampling.logprobs else None,
         output_kind=importlib.import_module("vllm.sampling_params").RequestOutputKind.FINAL_ONLY,
     )
-
-
-def _chosen(tokens: list[int], logprobs: Any) -> list[float]:
-    """One log-probability per token from vLLM's tables of the likeliest ones, which hold the chosen one too."""
-    return [table[token].logprob for token, table in zip(tokens, logprobs or [], strict=True)]
 
 
 def _finish(reason: str | None) -> FinishReason:

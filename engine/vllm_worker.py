@@ -18,7 +18,8 @@ class WeightLoader:
     vllm_config: Any
 
     def load_weights_from(self, path: str) -> str:
-        """Replace all weights by those in a safetensors file; returns the fingerprint of what was read."""
+        """Replace all weights by those in a safetensors file; returns the fingerprint of what was read, which
+        the model was given; its layers may hold it in layouts of their own."""
         from safetensors.torch import load_file
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload

@@ -110,14 +110,12 @@ def _planned(config: TrainConfig) -> Plan:
 
 async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView, writers: Writers) -> None:
     from metaagent.running import open_sandbox
-    from trainer.backend import ModelUnusable, UpdateFailed
+    from trainer.backend import UpdateFailed
     from trainer.checkpoint import CheckpointError
     from trainer.loop import Phase
     from trainer.loop import train as run
     from trainer.report import StepReport
     from trainer.rollout import DesignResult, Execution
-    from trainer.run_folder import RunChanged
-    from trainer.samples import NoTokens
 
     def watch(event: Phase | DesignResult | Execution | StepReport) -> None:
         view(event)
@@ -128,7 +126,7 @@ async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView,
     async with open_sandbox(config.rollout.sandbox, grading=True) as sandbox:
         try:
             await run(config, out, sandbox, resume=resume, watch=watch)
-        except (RunChanged, NoTokens, ModelUnusable) as error:
+        except ValueError as error:  # another run's folder, a model, data or a configuration that cannot be used
             usage_error(str(error))
         except (CheckpointError, UpdateFailed, OSError) as error:  # OSError: a full disk
             raise Stop(str(error), ExitCode.FAILED) from error
@@ -178,6 +176,10 @@ def print_plan(console: Console, planned: Plan) -> None:
         [
             ("Steps", f"{sum(stage.steps for stage in planned.stages):,}"),
             ("Stages", ", ".join(stages[:STAGES_SHOWN] + more)),
+            (
+                "Memory",
+                "unknown" if planned.device_bytes is None else f"about {_size(planned.device_bytes)} on one device",
+            ),
             ("Disk", f"{disk} for {planned.checkpoints} checkpoints at once"),
         ],
     )

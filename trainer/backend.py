@@ -64,14 +64,15 @@ class LoraSettings(BaseModel):
 
 class UpdateReport(BaseModel):
     """What one update saw. Means are over the tokens that the policy chose and that were computed; samples with
-    advantage 0 count in the loss's denominators and, without KL, are not computed."""
+    advantage 0 count in the loss's denominators and, without KL, are not computed. Where none was computed, loss, norm
+    and means are these defaults and 0: nothing was measured."""
 
     loss: float
     """Mean over the optimizer steps."""
     gradient_norm: float
     """Before clipping; the last mini-batch's."""
     steps: int
-    """Optimizer steps taken: 0 where no sample had an advantage."""
+    """Optimizer steps taken: 0 where no sample was computed."""
     samples: int
     computed_samples: int
     tokens: int

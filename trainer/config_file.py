@@ -9,6 +9,7 @@ What the keys mean is said in `trainer.config`; nothing here opens a data file, 
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import tomllib
@@ -264,16 +265,24 @@ def _problem(place: Place, items: list[ErrorDetails]) -> str:
 
 
 def _hint(place: Place) -> str:
-    """What the unknown key at a place was probably meant to be: the same key of another table, or a similar one."""
+    """What the unknown key at a place was probably meant to be: the same key of another table, a similar or longer one
+    of this table, or a very similar one of another table."""
+    *table, key = place
     kind: Any = TrainConfig
-    for key in place[:-1]:
-        kind = _within(kind, key)
+    for part in table:
+        kind = _within(kind, part)
     here = [keys[-1] for keys in _keys(kind) if len(keys) == 1]
-    elsewhere = sorted((keys for keys in _keys(TrainConfig) if keys[-1] == place[-1]), key=len)
-    if elsewhere:
-        return f"did you mean {'.'.join(elsewhere[0])}?"
-    near = nearest(place[-1], here)
-    return f"did you mean {'.'.join((*place[:-1], near))}?" if near else f"known here: {', '.join(here)}"
+    anywhere = {keys[-1]: keys for keys in sorted(_keys(TrainConfig), key=len, reverse=True)}  # the shortest place wins
+    near = nearest(key, here) or next((each for each in here if each.startswith(f"{key}_")), None)
+    if near and key not in anywhere:
+        return f"did you mean {'.'.join((*table, near))}?"
+    alike = [key] if key in anywhere else difflib.get_close_matches(key, anywhere, n=1, cutoff=0.75)
+    if not alike:
+        return f"known here: {', '.join(here)}"
+    meant = anywhere[alike[0]]
+    if meant[0] == place[0] and meant[1:2] in (("NAME",), ("N",)):
+        meant = (meant[0], place[1], *meant[2:])  # the policy or the item that was named
+    return f"did you mean {'.'.join(meant)}?"
 
 
 def _origin(place: Place, files: Sequence[_File], overrides: Sequence[_Override]) -> str:

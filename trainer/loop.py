@@ -1,7 +1,8 @@
 """The training loop: rollout, credit, update, new weights into the engines, checkpoint; step by step, resumable.
 
     out/
-      config.toml       what the run was started with
+      config.toml       what the run was started with, or last gone on with
+      inputs.json       sha256 of each data file and of a fixed program
       metrics.jsonl     one `StepReport` per step
       traces/step-.../  the Designer's turns and a Trace per execution, from step 0
       checkpoints/      see `trainer.checkpoint`
@@ -38,7 +39,7 @@ from trainer.config import PolicyConfig, TrainConfig
 from trainer.report import StepReport, Timings, step_report
 from trainer.reward import RewardFunction, paper_reward
 from trainer.rollout import DesignResult, Execution, QuestionTree, Rollout, derived_seed
-from trainer.run_folder import CHECKPOINTS, METRICS, TRACES, claim, forget_after
+from trainer.run_folder import CHECKPOINTS, METRICS, TRACES, claim, forget_after, record
 from trainer.samples import Sample
 from trainer.stages import active_roles
 
@@ -91,9 +92,9 @@ async def train(
 ) -> None:
     """Run or continue a training run in `out` until `config.steps` are done. `reward` is Eq. 10 unless given.
 
-    Raises `RunChanged` where `out` holds another run (or any run, without `resume`), `ModelUnusable`,
-    `CheckpointError`, `UpdateFailed`, `NoTokens`, `EngineFailed` or `SandboxUnavailable`; earlier checkpoints stay, and
-    `resume` goes on from the newest.
+    Raises `RunChanged` where `out` holds another run (or any run, without `resume`), `ModelUnusable` or another
+    ValueError for data, a configuration in `out` or a checkpoint that does not fit, `CheckpointError`, `UpdateFailed`,
+    `NoTokens`, `EngineFailed` or `SandboxUnavailable`; earlier checkpoints stay, and `resume` goes on from the newest.
     """
     batches = _batches(config)
     program = config.rollout.program.read_text(encoding="utf-8") if config.rollout.program else None
@@ -112,6 +113,7 @@ async def train(
                 await asyncio.to_thread(policy.backend.load, found.folder / policy.name)
             await policy.sync(versions[policy.name])
         forget_after(out, start)
+        record(config, out)
         roles = config.role_policies
         rollout = Rollout(
             config=config.rollout,

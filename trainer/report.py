@@ -118,7 +118,7 @@ def step_report(
             "designer": Usage.total(design.usage for design in designs),
             "executor": Usage.total(run.usage for run in executions),
         },
-        updates=dict(updates),
+        updates={name: update for name, update in updates.items() if update.computed_samples},
         weights=dict(weights),
         timings=timings,
     )

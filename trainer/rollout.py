@@ -8,8 +8,9 @@ event by event; in memory stays only what training needs. Nothing here computes 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -42,6 +43,8 @@ class Execution:
     trajectories: list[Trajectory] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     duration_s: float = 0.0
+    unanswered: bool = False
+    """Its time was up while it waited for its first reply."""
 
     @property
     def correct(self) -> bool:
@@ -96,8 +99,8 @@ class Rollout:
 
     async def step(self, problems: Sequence[Problem], seed: int, folder: Path | None = None) -> list[QuestionTree]:
         """One tree per problem, in their order. `folder` gets a subfolder per problem with the Designer's turns and a
-        Trace per execution. Raises `EngineFailed` or `SandboxUnavailable` when retries did not help, and `NoTokens`;
-        everything else is stopped then."""
+        Trace per execution. Raises `EngineFailed` or `SandboxUnavailable` when retries did not help, `NoTokens`, and
+        OSError for what cannot be written; everything else is stopped then."""
         turns = asyncio.Semaphore(self.config.max_concurrent)
         questions = [
             _Question(self, problem, seed, None if folder is None else folder / f"question-{number:04}", turns)
@@ -108,7 +111,18 @@ class Rollout:
                 tasks = [group.create_task(question.grow()) for question in questions]
         except ExceptionGroup as failures:
             raise first_failure(failures) from None
-        return [task.result() for task in tasks]
+        trees = [task.result() for task in tasks]
+        self._check_answered([run for tree in trees for run in tree.executions if run.failure != "program_rejected"])
+        return trees
+
+    def _check_answered(self, runs: Sequence[Execution]) -> None:
+        """Slow runs end by their limits; where no run of a step got any reply, it is the engine that hangs."""
+        if runs and all(run.unanswered for run in runs):
+            raise EngineFailed(
+                self.executor.name,
+                f"none of the step's {len(runs)} runs got a reply within wall_s={self.config.limits.wall_s:g}. Fix: "
+                "see whether the engine still works, lower rollout.max_concurrent, or raise rollout.limits.wall_s",
+            )
 
 
 class _Question:
@@ -122,7 +136,8 @@ class _Question:
 
     async def grow(self) -> QuestionTree:
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            with _writing(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._design(design)) for design in await self._designs()]
         return QuestionTree(problem=self.problem, designs=[task.result() for task in tasks])
@@ -157,9 +172,10 @@ class _Question:
             return [Design(index=index, error=outgrown.record()) for index in range(self.config.designs)]
 
     async def _design(self, design: Design) -> DesignResult:
-        place = None if self.folder is None else self.folder / f"design-{design.index:02}"
+        place = None if self.folder is None else self.folder / f"design-{design.index:02}.json"
         if place is not None and design.turns:
-            place.with_suffix(".json").write_text(design.model_dump_json(indent=1), encoding="utf-8")
+            with _writing(place):
+                place.write_text(design.model_dump_json(indent=1), encoding="utf-8")
         turns = ((turn.completion, turn.request.sampling) for turn in design.turns)
         trajectories = designer_trajectories(turns, question=self.problem.id, design=design.index)
         usage = design.usage
@@ -215,12 +231,19 @@ class _Question:
             ),
             usage=run.usage,
             duration_s=run.duration_s,
+            unanswered=_unanswered(run),
         )
         self.rollout.watch(execution)
         return execution
 
     async def _retried(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         return await retried(attempt, self.config.retries)
+
+
+def _unanswered(run: Run) -> bool:
+    asked = [turn.completion for turn in run.trace.agent_turns]
+    timed_out = run.failure is not None and run.failure.fields.get("limit_kind") == "wall_s"
+    return timed_out and bool(asked) and not any(asked)
 
 
 async def retried(attempt: Callable[[], Awaitable[Result]], retries: int) -> Result:
@@ -234,17 +257,29 @@ async def retried(attempt: Callable[[], Awaitable[Result]], retries: int) -> Res
 
 
 class TraceFile:
-    """A sink that appends each event to a file at once; holds no file open, as thousands of runs may be under way."""
+    """A sink that appends each event to a file at once; holds no file open, as thousands of runs may be under way. An
+    OSError names the file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         if path is not None:
-            path.unlink(missing_ok=True)  # of an attempt that failed
+            with _writing(path):
+                path.unlink(missing_ok=True)  # of an attempt that failed
 
     def __call__(self, event: Event) -> None:
         if self._path is not None:
-            with self._path.open("a", encoding="utf-8", newline="\n") as file:
+            with _writing(self._path), self._path.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(event_to_json(event) + "\n")
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """An OSError within, such as a full disk, names the path and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        told = f"{error.strerror} (Fix: make room or allow writing there, then resume)"
+        raise OSError(error.errno, told, str(path)) from error
 
 
 def not_run(index: int, failure: Failure) -> Execution:

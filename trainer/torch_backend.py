@@ -313,7 +313,7 @@ class TorchBackend:
             raise UpdateFailed(
                 f"memory ran out after {self.steps - before} steps of this update, with at most {self._forward.budget} "
                 "tokens at once (a longer sample is alone). Fix: a lower max_tokens_per_micro_batch, "
-                "gradient_checkpointing, or lora"
+                "gradient_checkpointing, or, in a new run, lora"
             ) from error
 
     # Holding

@@ -191,6 +191,23 @@ def test_a_failed_repair_keeps_the_first_turn() -> None:
     assert (design.source, len(design.turns), design.findings[0].code) == (BAD, 1, "unknown-argument")
 
 
+def test_a_repair_that_does_not_fit_the_model_leaves_the_first_try_rejected() -> None:
+    engine = ScriptedEngine(by_key(s0_0=reply(BAD), s0_1=LimitExceeded("context_tokens", 20, 21)))
+    designs = sample(engine, m=3)
+    assert [design.ok for design in designs] == [False, True, True]
+    rejected = designs[0]
+    assert rejected.error is not None
+    assert (rejected.error.kind, rejected.source, rejected.replies) == ("program_rejected", BAD, [reply(BAD)])
+    assert rejected.findings[0].code == "unknown-argument"
+    assert rejected.usage == Usage(prompt_tokens=10, completion_tokens=2)
+
+
+def test_a_first_prompt_that_does_not_fit_the_model_is_raised() -> None:
+    engine = ScriptedEngine(by_key(s1_0=LimitExceeded("context_tokens", 20, 21)))
+    with pytest.raises(LimitExceeded, match="context_tokens"):
+        sample(engine, m=3)
+
+
 def test_an_engine_that_always_fails_is_raised() -> None:
     engine = ScriptedEngine(lambda request: EngineFailed("scripted", f"no answer to {request.key}"))
     with pytest.raises(EngineFailed, match="designer/0/0"):

@@ -61,6 +61,7 @@ def test_a_reply_with_usage_and_cost(server: Server) -> None:
         "messages": [{"role": "user", "content": "hi"}],
         "max_tokens": 8192,
         "temperature": 1.0,
+        "top_p": 1.0,
     }
     assert headers["authorization"] == "Bearer none"
 
@@ -84,6 +85,51 @@ def test_sampling_reaches_the_server(server: Server) -> None:
         "seed": 3,
         "chat_template_kwargs": {"enable_thinking": False},
     }
+
+
+def test_what_is_off_is_said_so_that_a_server_cannot_fill_it_in(server: Server) -> None:
+    """vLLM takes what is left out from the model's generation_config.json: top_k 20 and top_p 0.95 for Qwen3."""
+    logprobs = {"logprobs": {"content": [{"logprob": -0.5}]}}
+    ask(server, chat(choice=logprobs), request=question(logprobs=True))
+    ask(server, chat(), extra_body={"return_token_ids": True})
+    ask(server, chat())
+    ask(server, chat(), extra_body={"return_token_ids": True, "top_k": 0})
+    bodies = server.bodies()
+    assert [body["top_p"] for body in bodies] == [1.0] * 4
+    assert [body.get("top_k") for body in bodies] == [-1, -1, None, 0], "only where the server must know it"
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        ({"content": "<think>\nit is <b>\n</think>\n\nfour"}, "four", "it is <b>"),
+        ({"content": "the prompt began it</think>four"}, "four", "the prompt began it"),
+        ({"content": "<think>cut off"}, "", "cut off"),
+        ({"content": "four", "reasoning_content": "it is\n"}, "four", "it is"),
+        ({"content": "four </think>", "reasoning": "it is"}, "four </think>", "it is"),
+        ({"content": None, "reasoning": "cut off"}, "", "cut off"),
+        ({"content": "four", "reasoning": {"effort": "high"}, "reasoning_content": None}, "four", None),
+        ({"content": "a <think> later </think> stays"}, "a <think> later </think> stays", None),
+        ({"content": "four"}, "four", None),
+    ],
+)
+def test_a_thought_is_no_part_of_the_text(
+    server: Server, message: dict[str, object], text: str, reasoning: str | None
+) -> None:
+    reply = ask(server, chat(message=message), max_attempts=1)
+    assert (reply.text, reply.reasoning) == (text, reasoning)
+
+
+def test_a_thought_is_no_part_of_calls_and_completions_either(server: Server) -> None:
+    calls = [{"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]
+    reply = ask(server, chat("<think>add?</think>", "tool_calls", message={"tool_calls": calls}))
+    assert reply.reasoning == "add?"
+    assert reply.text.startswith("<tool_call>")
+    choice = {"index": 0, "text": "hm</think>four", "finish_reason": "stop"}
+    reply = ask(
+        server, answer(200, {"choices": [choice], "usage": USAGE}), request=CompletionRequest(token_ids=[3, 1, 4])
+    )
+    assert (reply.text, reply.reasoning) == ("four", "hm")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +212,8 @@ def test_token_ids_go_to_the_completions_endpoint(server: Server) -> None:
     reply = ask(server, answer(200, {"choices": [choice], "usage": USAGE}), request=request)
     path, body, _ = server.asked[0]
     assert path == "/v1/completions"
-    assert body == {"model": "m", "prompt": [3, 1, 4], "max_tokens": 1, "temperature": 1.0, "seed": 9, "logprobs": 1}
+    sampled = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "seed": 9, "logprobs": 1}
+    assert body == {"model": "m", "prompt": [3, 1, 4], "max_tokens": 1} | sampled
     assert (reply.text, reply.finish_reason, reply.logprobs) == (" four", "length", [-0.25])
     assert reply.prompt_token_ids == [3, 1, 4]
     assert reply.model == "m"
@@ -255,6 +302,16 @@ def test_retry_after_as_a_date(server: Server) -> None:
     start = time.time()
     ask(server, answer(503, {}, Retry_After=formatdate(start + 2, usegmt=True)), chat())
     assert 0.9 <= time.time() - start < 5  # dates have whole seconds
+
+
+@pytest.mark.parametrize("value", ["0", "-5", formatdate(0, usegmt=True)], ids=["zero", "negative", "a past date"])
+def test_a_retry_after_of_no_time_waits_as_we_would(
+    server: Server, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setattr("engine.openai.FIRST_DELAY_S", 0.5)
+    start = time.monotonic()
+    ask(server, answer(429, {}, Retry_After=value), chat())
+    assert time.monotonic() - start >= 0.25
 
 
 def test_a_retry_after_of_an_hour_fails_at_once(server: Server) -> None:
@@ -349,6 +406,7 @@ def test_openai_itself_gets_its_own_name_for_the_limit(server: Server) -> None:
     engine = OpenAIEngine("m", api_key="k")
     assert engine._chat_body(question(max_tokens=5))["max_completion_tokens"] == 5
     assert "max_tokens" not in engine._chat_body(question())
+    assert not {"top_p", "top_k"} & engine.sent(question(logprobs=True))["body"].keys(), "its o3 refuses them"
 
 
 def test_importing_the_engine_does_not_import_the_library() -> None:
@@ -379,3 +437,97 @@ def test_a_prompt_beyond_the_context_is_a_limit_and_no_failure_of_the_engine(
         asyncio.run(engine.complete(CompletionRequest(messages=[{"role": "user", "content": "x"}])))
     assert (caught.value.limit_kind, caught.value.limit, caught.value.used) == ("context_tokens", limit, used)
     assert len(server.asked) == 1, "asking again would not help"
+
+
+MAXIMUM = "This model's maximum context length is"
+
+
+def vllm(context: int, prompt: int) -> Answer:
+    """A server with this context, whose prompt has so many tokens, in the words of vLLM 0.32."""
+
+    def reply(handler: Handler) -> None:
+        asked = handler.server.bodies()[-1]["max_tokens"]
+        if asked > context:
+            told = f"max_tokens={asked} cannot be greater than max_model_len={context}. Please request fewer tokens."
+        elif prompt + asked > context:
+            told = (
+                f"{MAXIMUM} {context} tokens. However, you requested {asked} output tokens and your prompt "
+                f"contains at least {context - asked + 1} input tokens, for a total of at least {context + 1} tokens. "
+                f"(parameter=input_tokens, value={context - asked + 1})"
+            )
+        else:
+            return chat("cut", "length")(handler)
+        return answer(400, {"error": {"message": told, "type": "BadRequestError", "code": 400}})(handler)
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("told", "then"),
+    [
+        ("max_tokens=8192 cannot be greater than max_model_len=4096. Please request fewer output tokens.", 2048),
+        ("max_tokens=8192 cannot be greater than max_model_len=max_total_tokens=4096.", 2048),
+        (
+            f"{MAXIMUM} 8192 tokens. However, you requested 8192 output tokens and your prompt contains 581 characters "
+            "(more than 0 characters, which is the upper bound for 0 input tokens).",
+            4096,
+        ),
+        (
+            f"'max_tokens' or 'max_completion_tokens' is too large: 8192. {MAXIMUM} 4096 tokens and your request has "
+            "12 input tokens (8192 > 4096 - 12).",
+            4084,
+        ),
+        (
+            f"{MAXIMUM} 9097 tokens. However, you requested 9192 tokens (1000 in the messages, 8192 in the completion)",
+            8097,
+        ),
+        (f"{MAXIMUM} 9097 tokens. However, you requested 9192 tokens.", 4096),
+        (
+            "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of "
+            "9000 tokens: 808 tokens from the input messages and 8192 tokens for the completion.",
+            7384,
+        ),
+    ],
+)
+def test_a_reply_that_does_not_fit_is_asked_for_again_and_cut(server: Server, told: str, then: int) -> None:
+    reply = ask(server, answer(400, {"error": {"message": told}}), chat("cut", "length"), max_attempts=1)
+    assert (reply.text, reply.finish_reason) == ("cut", "length")
+    first, second = server.bodies()
+    assert (first.pop("max_tokens"), second.pop("max_tokens")) == (8192, then)
+    assert first == second
+
+
+@pytest.mark.parametrize(("context", "prompt"), [(4096, 12), (4096, 3000), (32768, 25000), (4096, 4095), (8192, 1)])
+def test_whatever_leaves_room_is_answered(server: Server, context: int, prompt: int) -> None:
+    reply = ask(server, vllm(context, prompt), max_attempts=1)
+    asked = [body["max_tokens"] for body in server.bodies()]
+    assert (reply.text, reply.finish_reason) == ("cut", "length")
+    assert asked[0] == 8192
+    assert (context - prompt) // 4 <= asked[-1] <= context - prompt
+    assert len(asked) < 16
+
+
+def test_the_room_for_token_ids_is_known(server: Server) -> None:
+    told = "max_tokens=8192 cannot be greater than max_model_len=4096"
+    choice = {"index": 0, "text": " four", "finish_reason": "length"}
+    last = answer(200, {"choices": [choice], "usage": USAGE})
+    ask(server, answer(400, {"error": {"message": told}}), last, request=CompletionRequest(token_ids=[7] * 4000))
+    assert [body["max_tokens"] for body in server.bodies()] == [8192, 96]
+
+
+@pytest.mark.parametrize("prompt", [4096, 9000])
+def test_a_prompt_that_fills_the_context_is_found_out(server: Server, prompt: int) -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        ask(server, vllm(4096, prompt), max_attempts=1)
+    assert (caught.value.limit_kind, caught.value.limit, caught.value.used) == ("context_tokens", 4096, 4097)
+    assert len(server.asked) < 16
+
+
+@pytest.mark.parametrize("ids", [None, [7] * 12])
+def test_a_server_that_refuses_what_fits_is_at_fault_itself(server: Server, ids: list[int] | None) -> None:
+    told = f"{MAXIMUM} 4096 tokens and your request has 12 input tokens"
+    request = CompletionRequest(token_ids=ids) if ids else question()
+    error = failure(server, answer(400, {"error": {"message": told}}), request=request)
+    assert "a prompt of 12 tokens and max_tokens=1 are refused for a context of 4096" in str(error)
+    assert error.attempts == 1
+    assert len(server.asked) < 16

@@ -48,7 +48,7 @@ class TinyServer:
         sampling = Sampling(
             temperature=body["temperature"],
             top_p=body.get("top_p", 1.0),
-            top_k=body.get("top_k", 0),
+            top_k=max(0, body.get("top_k", 0)),  # -1 is off, as in vLLM
             max_tokens=body["max_tokens"],
             stop=tuple(body.get("stop", ())),
             seed=body.get("seed"),

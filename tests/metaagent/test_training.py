@@ -87,7 +87,7 @@ def test_many_stages_are_shortened() -> None:
 def test_what_is_not_here_is_unknown() -> None:
     result = invoke("run.toml", "policies.p0.model=Qwen/Qwen3-8B", "data.0.path=none.jsonl", "--dry-run")
     assert result.exit_code == 0
-    assert "Qwen/Qwen3-8B is no folder here: unknown until it is downloaded" in result.stdout
+    assert "Qwen/Qwen3-8B is no folder here, and not in Hugging Face's cache. Fix: " in result.stdout
     assert "2 per step; there is no " in result.stdout
     assert "Disk    unknown" in result.stdout
 
@@ -118,6 +118,30 @@ def test_mistakes_are_usage_errors(arguments: list[str], told: str) -> None:
     result = invoke(*arguments, *([] if "needs a folder" in told else ["--dry-run"]))
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
+
+
+def test_mistakes_that_the_run_finds_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # so that what the command sets does not outlive the test
+    (tmp_path / "more.jsonl").write_text((tmp_path / "apps.jsonl").read_text())
+    result = invoke("run.toml", "data.1.format=apps", "data.1.path=more.jsonl", "--out", "out")
+    assert result.exit_code == 2
+    told = " ".join(result.stderr.split())
+    assert "error: problem id " in told
+    assert "stands in apps:apps.jsonl and apps:more.jsonl" in told
+
+
+def test_a_folder_whose_configuration_cannot_be_read_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "metrics.jsonl").write_text("")
+    (tmp_path / "out" / "config.toml").write_text(CONFIG + "of_another_version = 1\n")
+    result = invoke("run.toml", "--out", "out", "--resume")
+    assert result.exit_code == 2
+    assert "unknown key data.0.of_another_version" in " ".join(result.stderr.split())
 
 
 def test_mistakes_of_a_file_are_all_told(tmp_path: Path) -> None:

@@ -216,6 +216,31 @@ def test_mistakes_name_key_value_and_remedy(tmp_path: Path, line: str, told: str
     assert problems(write(tmp_path, f"{line}\n{PLAIN}")) == [f"run.toml: {told}"]
 
 
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("desings=8", "did you mean rollout.designs?"),
+        ("max_token=5", "did you mean rollout.max_tokens?"),
+        ("objective.kl=0.1", "did you mean objective.kl_coefficient?"),
+        ("policies.p0.clip_hgh=1", "did you mean objective.clip_high?"),
+        ("policies.p0.engine.lerning_rate=1", "did you mean policies.p0.learning_rate?"),
+        ("policies.p0.engine.learning_rate=1", "did you mean policies.p0.learning_rate?"),
+        ("policies.p0.lora.dtyp=1", "did you mean policies.p0.dtype?"),  # of two such tables the outer one
+        ("lerning_rate=1", "did you mean policies.NAME.learning_rate?"),
+        ("rollout.limits.desings=1", "did you mean rollout.designs?"),
+        ("data.0.max_token=1", "did you mean rollout.max_tokens?"),
+        ("data.0.policies=1", "did you mean policies?"),
+        ("roles.shar=1", "did you mean data.N.share?"),
+        ("objective.extends=x", "known here: ratio, aggregation, clip_low, "),
+        ("roles.kl=1", "known here: designer, executor"),  # the beginning of a key of this table alone
+    ],
+)
+def test_an_unknown_key_is_looked_for_in_every_table(tmp_path: Path, override: str, hint: str) -> None:
+    (line,) = problems(write(tmp_path, PLAIN), override)
+    key = override.partition("=")[0]
+    assert line.startswith(f"override {override!r}: unknown key {key}; {hint}")
+
+
 def test_data_mistakes(tmp_path: Path) -> None:
     rows = ['format = "aim"', 'format = "aime"\npath = 3', 'format = "aime"\npath = "x"\nshar = 2']
     text = "".join(f"[[data]]\n{row}\n" for row in rows)

@@ -289,6 +289,28 @@ def test_a_learning_rate_can_be_set_between_updates(make: Make) -> None:
     assert digest(backend) == digest(other)
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "lora"])
+def test_gradients_are_clipped_to_the_norm_that_is_set(make: Make, kind: str, tmp_path: Path) -> None:
+    """Adam's first moment after its first step is (1 - 0.9) times the gradient that it was given, all weights together:
+    0.1 * 1e-3, whatever the gradient was before."""
+    from trainer import policy_files
+
+    limit, settings = 1e-3, KINDS[kind]
+    free, clipped = make(**settings, max_gradient_norm=1e6), make(**settings, max_gradient_norm=limit)
+    norms = []
+    for name, backend in {"free": free, "clipped": clipped}.items():
+        report = backend.update(mixed(), POLICY)
+        backend.save(tmp_path / name)
+        held = policy_files.read_tensors(tmp_path / name / policy_files.TENSORS)
+        moments = [tensor.double() for key, tensor in held.items() if key.startswith("exp_avg/")]
+        norms.append((report.gradient_norm, math.sqrt(sum(float(each.square().sum()) for each in moments))))
+    (before, unclipped), (told, moment) = norms
+    assert before > 10 * limit
+    assert unclipped == pytest.approx(0.1 * before, rel=1e-3)
+    assert told == before  # the report's norm is the one before clipping
+    assert moment == pytest.approx(0.1 * limit, rel=1e-3)
+
+
 def test_zero_advantages_take_no_step(make: Make) -> None:
     backend = make()
     before = digest(backend)

@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -24,12 +25,13 @@ from trainer import torch_backend
 from trainer.backend import LoraSettings, UpdateFailed
 from trainer.checkpoint import CheckpointError
 from trainer.config import PolicyConfig, TrainConfig
+from trainer.config_file import read_config
 from trainer.loop import Phase
 from trainer.report import StepReport
 from trainer.run_folder import RunChanged
 from trainer.torch_backend import TorchBackend
 from workflow.failures import EngineFailed, SandboxUnavailable
-from workflow.trace import Trace
+from workflow.trace import Rewarded, Trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KILLS = 20
@@ -158,6 +160,18 @@ def test_split_policies_learn_in_their_own_stages_alone(policy: Path, problems: 
     # And on: a resumed run has every policy at its own version.
     run(config.model_copy(update={"steps": 4}), tmp_path / "run", resume=True)
     assert metrics(tmp_path / "run")[-1]["weights"]["p1"] == last["weights"]["p1"]
+
+
+def test_a_step_that_teaches_nothing_has_no_update_in_its_metrics(policy: Path, problems: Path, tmp_path: Path) -> None:
+    """All rewards are equal: no figure of an update was measured, and a curve must not show zeros."""
+
+    async def equal(*_: object) -> Rewarded:
+        return Rewarded(total=1.0, terms=[])
+
+    run(configured(policy, problems, steps=2), tmp_path / "run", reward=equal)
+    lines = metrics(tmp_path / "run")
+    assert [(line["updates"], line["weights"]) for line in lines] == [({}, {"p0": 0})] * 2
+    assert final_weights(tmp_path / "run") == final_weights_of(policy)
 
 
 def final_weights_of(model: Path) -> bytes:
@@ -319,6 +333,28 @@ def test_another_run_in_the_same_folder_is_refused(config: TrainConfig, undistur
     other = config.model_copy(update={"rollout": config.rollout.model_copy(update={"designs": 3})})
     with pytest.raises(RunChanged, match=r"rollout\.designs = 2, not 3"):
         run(other, undisturbed, resume=True)
+
+
+def test_a_run_goes_on_with_less_memory_and_its_folder_says_so(policy: Path, problems: Path, tmp_path: Path) -> None:
+    """Two steps from the checkpoint and one more, each with other settings than the run began with."""
+    config = configured(policy, problems, steps=1)
+    run(config, tmp_path / "run")
+    for steps, budget in ((2, 64), (3, 128)):
+        smaller = config.policies["p0"].model_copy(update={"max_tokens_per_micro_batch": budget})
+        after = config.model_copy(update={"policies": {"p0": smaller}, "steps": steps})
+        run(after, tmp_path / "run", resume=True)
+        assert read_config(tmp_path / "run" / "config.toml") == after
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [0, 1, 2]
+
+
+def test_a_run_without_its_checkpoints_keeps_its_metrics(policy: Path, problems: Path, tmp_path: Path) -> None:
+    config = configured(policy, problems, steps=2)
+    run(config, tmp_path / "run")
+    before = metrics(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(CheckpointError, match=r"has 2 steps.* Fix: put"):
+        run(config, tmp_path / "run", resume=True)
+    assert metrics(tmp_path / "run") == before
 
 
 def test_a_finished_run_that_is_resumed_changes_nothing(config: TrainConfig, undisturbed: Path) -> None:

@@ -1,11 +1,12 @@
 """The rollout tree: its shape, its pace, bad ends as data, infrastructure as a loud stop, traces from step 0."""
 
 import asyncio
+import errno
 import gc
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from token_engine import TokenEngine
@@ -17,7 +18,7 @@ from trainer import rollout as rollout_module
 from trainer.config import RolloutConfig
 from trainer.reward import paper_reward
 from trainer.rollout import DesignResult, Execution, QuestionTree, Rollout, derived_seed
-from workflow.completion import CompletionRequest
+from workflow.completion import Completion, CompletionRequest
 from workflow.failures import EngineFailed, SandboxUnavailable
 from workflow.limits import Limits
 from workflow.trace import AgentTurn, Trace
@@ -117,10 +118,34 @@ def test_bad_designs_and_bad_runs_are_data() -> None:
     assert [run.reward.total for run in good.executions] == [1.4, 1.4]
 
 
+class Hanging(TokenEngine):
+    """Never answers all requests but the first `answered`."""
+
+    def __init__(self, answered: int) -> None:
+        super().__init__("\\boxed{4}")
+        self.answered = answered
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        if len(self.requests) >= self.answered:
+            await asyncio.Event().wait()
+        return await super().complete(request)
+
+
 def test_a_slow_run_ends_by_its_limit_and_keeps_its_reward_of_nought() -> None:
-    hanging = TokenEngine("\\boxed{4}", pause_s=30)
-    (tree,) = grow([FOUR], TokenEngine(designs(SINGLE)), hanging, designs=1, executions=2, limits=Limits(wall_s=0.3))
-    assert [(run.failure, run.reward.total) for run in tree.executions] == [("limit_exceeded", 0.0)] * 2
+    limits = Limits(wall_s=1)
+    (tree,) = grow([FOUR], TokenEngine(designs(SINGLE)), Hanging(1), designs=1, executions=3, limits=limits)
+    assert sorted((run.failure or "", run.reward.total) for run in tree.executions) == [
+        ("", 1.4), ("limit_exceeded", 0.0), ("limit_exceeded", 0.0),
+    ]  # fmt: skip
+
+
+def test_an_engine_that_answers_nobody_fails_the_step() -> None:
+    """A rejected design beside it is no answer."""
+    broken = "from workflow import Workflow\nthis is no program"
+    with pytest.raises(EngineFailed, match=r"none of the step's 2 runs got a reply within wall_s=0\.5\. Fix: "):
+        grow(
+            [FOUR], TokenEngine(designs(broken, SINGLE)), Hanging(0), designs=2, executions=2, limits=Limits(wall_s=0.5)
+        )
 
 
 def test_runs_are_paced_and_none_is_dropped() -> None:
@@ -205,6 +230,48 @@ def test_traces_grow_while_runs_are_under_way(tmp_path: Path) -> None:
 
     grow([FOUR], TokenEngine(designs(SINGLE)), TokenEngine(reply), tmp_path, designs=1, executions=1)
     assert seen == [1]  # the run's start stood there before its first agent had answered
+
+
+def traces_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> list[Path]:
+    """Writing to a trace that has `after` events fails from now on as on a full disk, and is listed."""
+    usual, failed = Path.open, []
+
+    def opened(path: Path, mode: str = "r", **options: Any) -> Any:
+        if mode != "a" or (path.exists() and len(path.read_bytes().splitlines()) < after):
+            return usual(path, mode, **options)
+        failed.append(path)
+        return usual(Path("/dev/full"), mode, **options)  # a real ENOSPC, where the file is closed
+
+    monkeypatch.setattr(Path, "open", opened)
+    return failed
+
+
+@pytest.mark.parametrize("after", range(4), ids=["start", "reply", "end", "reward"])
+def test_a_full_disk_under_a_trace_stops_the_step_and_names_file_and_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    failed = traces_on_a_full_disk(monkeypatch, after)
+    heard: list[DesignResult | Execution] = []
+    with pytest.raises(OSError, match=r"No space left on device \(Fix: make room .*\): '.*'") as caught:
+        grow(
+            [FOUR], TokenEngine(designs(SINGLE)), TokenEngine("\\boxed{4}"), tmp_path, heard.append,
+            designs=1, executions=1,
+        )  # fmt: skip
+    path = tmp_path / "question-0000" / "design-00-execution-00.jsonl"
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+    assert heard == []  # it became no failure of the run
+    assert failed == [path]  # nor was it tried again
+
+
+def test_a_full_disk_under_a_design_stops_the_step_and_names_file_and_fix(tmp_path: Path) -> None:
+    path = tmp_path / "question-0000" / "design-00.json"
+    path.parent.mkdir()
+    path.symlink_to("/dev/full")
+    executor = TokenEngine("\\boxed{4}")
+    with pytest.raises(OSError, match=r"No space left on device \(Fix: make room .*\): '.*'") as caught:
+        grow([FOUR], TokenEngine(designs(SINGLE)), executor, tmp_path, designs=1)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+    assert executor.requests == []
 
 
 def test_what_only_the_traces_need_is_not_held_while_runs_are_under_way() -> None:

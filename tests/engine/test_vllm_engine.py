@@ -1,0 +1,393 @@
+"""What the vLLM engine does around vLLM: starts, new weights, bad numbers. A small fake stands in for vLLM itself; the
+real one is put to `test_every_engine.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine import vllm as engine_vllm
+from engine.protocol import Probe
+from engine.vllm import VLLMEngine
+from workflow.completion import Completion, CompletionRequest, Sampling
+from workflow.failures import EngineFailed
+
+SOCKETS = "VLLM_RPC_BASE_PATH"
+ASK = CompletionRequest(token_ids=[1, 2], sampling=Sampling(logprobs=True, max_tokens=4))
+PROBE = Probe([1, 2, 3], [-0.5, -0.5])
+
+
+class FakeLLM:
+    """vLLM's engine: says token 7 with `logprob`, and loads weights by reading the file."""
+
+    model_config = SimpleNamespace(max_model_len=64, hf_config=None, try_get_generation_config=dict)
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self.logprob = -0.5
+        self.resets = True
+        self.files: list[str] = []
+
+    def get_tokenizer(self) -> Any:
+        return SimpleNamespace(chat_template=None, eos_token_id=0, decode=lambda tokens, **_: "seven" if tokens else "")
+
+    def shutdown(self) -> None:
+        self.ended += 1
+
+    async def generate(self, prompt: Any, parameters: Any, name: str) -> AsyncIterator[Any]:
+        def table(token: int) -> dict[int, Any]:
+            return {token: SimpleNamespace(logprob=self.logprob)}
+
+        said = SimpleNamespace(token_ids=[7], logprobs=[table(7)], finish_reason="stop")
+        yield SimpleNamespace(outputs=[said], prompt_logprobs=[None, *map(table, prompt["prompt_token_ids"][1:])])
+
+    async def pause_generation(self, **_: Any) -> None: ...
+
+    async def resume_generation(self) -> None: ...
+
+    async def reset_prefix_cache(self) -> bool:
+        return self.resets
+
+    async def collective_rpc(self, name: str, args: tuple[str]) -> list[str]:
+        from safetensors.torch import load_file
+
+        from engine.weights import fingerprint
+
+        self.files.append(args[0])
+        return [fingerprint(load_file(args[0]))]
+
+
+class FakeVLLM:
+    """The package: every start waits for `let_go`, notes the sockets' folder, then fails `failures` times."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.let_go.set()
+        self.lock = threading.Lock()
+        self.folders: list[str] = []
+        self.failures = 0
+        self.llms: list[FakeLLM] = []
+
+    def from_engine_args(self, arguments: Any) -> FakeLLM:
+        with self.lock:
+            self.folders.append(os.environ[SOCKETS])
+        assert self.let_go.wait(10)
+        assert os.environ[SOCKETS] == self.folders[-1]  # nobody else starts meanwhile
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("no such device")
+        self.llms.append(FakeLLM())
+        return self.llms[-1]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeVLLM]:
+    package = FakeVLLM()
+    members: dict[str, dict[str, Any]] = {
+        "vllm": {"SamplingParams": SimpleNamespace},
+        "vllm.sampling_params": {"RequestOutputKind": SimpleNamespace(FINAL_ONLY=2)},
+        "vllm.engine.arg_utils": {"AsyncEngineArgs": SimpleNamespace},
+        "vllm.v1.engine.async_llm": {"AsyncLLM": package},
+    }
+    for name, content in members.items():
+        module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    yield package
+    package.let_go.set()
+
+
+async def until(holds: Any) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+# Starts
+
+
+def test_requests_share_one_start_and_who_gives_up_does_not_begin_another(fake: FakeVLLM) -> None:
+    async def go() -> None:
+        engine = VLLMEngine("m")
+        fake.let_go.clear()
+        first = asyncio.create_task(engine.complete(ASK))
+        await until(lambda: fake.folders)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(engine.complete(ASK), 0.05)
+        rest = [asyncio.create_task(engine.complete(ASK)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        fake.let_go.set()
+        assert [reply.text for reply in await asyncio.gather(*rest)] == ["seven"] * 3
+        assert len(fake.folders) == len(fake.llms) == 1
+        await engine.close()
+        await engine.close()
+        assert fake.llms[0].ended == 1
+
+    asyncio.run(go())
+
+
+def test_a_start_that_takes_too_long_is_named_and_goes_on(fake: FakeVLLM) -> None:
+    async def go() -> Completion:
+        engine = VLLMEngine("m", start_timeout_s=0.1)
+        fake.let_go.clear()
+        for _ in range(2):
+            with pytest.raises(EngineFailed, match=r"did not start within start_timeout_s=0\.1\. Fix: raise it"):
+                await engine.complete(ASK)
+        fake.let_go.set()
+        await asyncio.sleep(0.05)
+        reply = await engine.complete(ASK)
+        await engine.close()
+        return reply
+
+    assert asyncio.run(go()).text == "seven"
+    assert len(fake.folders) == 1
+
+
+def test_a_failed_start_is_told_to_all_who_wait_and_tried_again_by_the_next(fake: FakeVLLM) -> None:
+    async def go() -> None:
+        engine = VLLMEngine("m")
+        fake.failures = 1
+        outcomes = await asyncio.gather(*(engine.complete(ASK) for _ in range(3)), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [EngineFailed] * 3
+        assert "no such device" in str(outcomes[0])
+        assert len(fake.folders) == 1
+        assert (await engine.complete(ASK)).text == "seven"
+        await engine.close()
+
+    asyncio.run(go())
+    assert len(fake.folders) == 2
+
+
+def test_a_start_that_failed_for_nobody_is_not_told_to_the_next(fake: FakeVLLM) -> None:
+    async def go() -> None:
+        engine = VLLMEngine("m")
+        fake.failures = 1
+        fake.let_go.clear()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(engine.complete(ASK), 0.05)
+        fake.let_go.set()
+        await until(lambda: fake.failures == 0)
+        await asyncio.sleep(0.05)
+        assert (await engine.complete(ASK)).text == "seven"
+        await engine.close()
+
+    asyncio.run(go())
+
+
+def test_what_comes_up_without_a_tokenizer_is_ended(fake: FakeVLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_such(_: Any) -> Any:
+        raise OSError("no tokenizer.json")
+
+    monkeypatch.setattr(FakeLLM, "get_tokenizer", none_such)
+    with pytest.raises(EngineFailed, match=r"did not start: OSError: no tokenizer\.json"):
+        asyncio.run(VLLMEngine("m").complete(ASK))
+    assert [llm.ended for llm in fake.llms] == [1]
+
+
+@pytest.mark.parametrize("patience", [10.0, 0.05])
+def test_closing_while_it_starts_leaves_nothing_behind(fake: FakeVLLM, patience: float) -> None:
+    """Whether the start ends within the time that `close` waits, or later."""
+
+    async def go() -> None:
+        engine = VLLMEngine("m", start_timeout_s=patience)
+        fake.let_go.clear()
+        asking = asyncio.create_task(engine.complete(ASK))
+        await until(lambda: fake.folders)
+        threading.Timer(0.3, fake.let_go.set).start()
+        await engine.close()
+        assert len(fake.llms) == (patience > 1)
+        with pytest.raises(EngineFailed, match=r"closed|did not start within"):
+            await asking
+        await until(lambda: fake.llms and fake.llms[0].ended == 1)
+        assert not Path(fake.folders[0]).exists()
+        with pytest.raises(EngineFailed, match="closed"):
+            await engine.complete(ASK)
+
+    asyncio.run(go())
+    assert len(fake.llms) == 1
+
+
+def test_a_loop_that_ends_while_it_starts_leaves_nothing_behind(fake: FakeVLLM) -> None:
+    async def go() -> VLLMEngine:
+        engine = VLLMEngine("m")
+        fake.let_go.clear()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(engine.complete(ASK), 0.05)
+        threading.Timer(0.2, fake.let_go.set).start()
+        return engine
+
+    engine = asyncio.run(go())  # which waits for its threads
+    assert [llm.ended for llm in fake.llms] == [1]
+    asyncio.run(engine.close())
+    assert [llm.ended for llm in fake.llms] == [1]
+
+
+@pytest.mark.parametrize("before", [None, "/elsewhere"])
+def test_two_engines_of_one_process_start_one_after_the_other(
+    fake: FakeVLLM, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    monkeypatch.delenv(SOCKETS, raising=False)
+    if before:
+        monkeypatch.setenv(SOCKETS, before)
+
+    async def go() -> None:
+        engines = [VLLMEngine(f"m{n}") for n in range(3)]
+        fake.let_go.clear()
+        asking = [asyncio.create_task(engine.complete(ASK)) for engine in engines]
+        await until(lambda: fake.folders)
+        await asyncio.sleep(0.05)
+        assert len(fake.folders) == 1
+        fake.let_go.set()
+        assert [reply.text for reply in await asyncio.gather(*asking)] == ["seven"] * 3
+        assert len(set(fake.folders)) == 3
+        assert os.environ.get(SOCKETS) == before
+        await asyncio.gather(*(engine.close() for engine in engines))
+
+    asyncio.run(go())
+    assert [llm.ended for llm in fake.llms] == [1, 1, 1]
+
+
+# New weights
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+    monkeypatch.setattr(importlib.import_module("engine.weights"), "skeleton", lambda _: torch.nn.Linear(4, 4))
+    return dict(torch.nn.Linear(4, 4).state_dict())
+
+
+@pytest.mark.parametrize(("free", "used"), [(64 << 20, "shm"), (60, "tmp"), (None, "tmp")])
+def test_weights_go_through_shared_memory_only_where_they_fit(
+    fake: FakeVLLM, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int | None, used: str
+) -> None:
+    """With so many bytes free in it; None where there is none."""
+    folders = {name: tmp_path / name for name in ("shm", "tmp")}
+    monkeypatch.setattr(engine_vllm, "_SHARED_MEMORY", str(folders["shm"]))
+    monkeypatch.setattr(tempfile, "tempdir", str(folders["tmp"]))
+    folders["tmp"].mkdir()
+    if free is not None:
+        folders["shm"].mkdir()
+        monkeypatch.setattr(engine_vllm.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+
+    async def go() -> None:
+        engine = VLLMEngine("m")
+        await engine.update_weights(3, given, PROBE)
+        assert (await engine.complete(ASK)).weights_version == 3
+        await engine.close()
+
+    asyncio.run(go())
+    assert Path(fake.llms[0].files[0]).is_relative_to(folders[used])
+    assert list(tmp_path.glob("*/*")) == []
+
+
+def test_weights_that_cannot_be_written_are_an_error_that_names_the_place(
+    fake: FakeVLLM, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(tensors: Any, path: str) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(engine_vllm, "_folder_for", lambda _: str(tmp_path))
+
+    async def go() -> None:
+        engine = VLLMEngine("m")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("safetensors.torch.save_file", full)
+            with pytest.raises(EngineFailed, match=r"weights 3 did not go in.*No space left.*Fix: make room") as caught:
+                await engine.update_weights(3, given)
+        assert str(tmp_path) in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(EngineFailed, match="weights 3 did not go in"):
+            await engine.complete(ASK)
+        await engine.update_weights(4, given)
+        assert (await engine.complete(ASK)).weights_version == 4
+        await engine.close()
+
+    asyncio.run(go())
+
+
+def test_an_update_cancelled_while_it_writes_leaves_no_file(
+    fake: FakeVLLM, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun = threading.Event()
+
+    def slow(tensors: Any, path: str) -> None:
+        begun.set()
+        time.sleep(0.2)
+        Path(path).write_bytes(b"late")
+
+    monkeypatch.setattr("safetensors.torch.save_file", slow)
+    monkeypatch.setattr(engine_vllm, "_folder_for", lambda _: str(tmp_path))
+
+    async def go() -> None:
+        engine = VLLMEngine("m")
+        updating = asyncio.create_task(engine.update_weights(3, given))
+        await until(begun.is_set)
+        assert list(tmp_path.iterdir()) != []
+        updating.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await updating
+        assert list(tmp_path.iterdir()) == []
+        assert (await engine.complete(ASK)).weights_version == 0  # vLLM was told nothing
+        await engine.close()
+
+    asyncio.run(go())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prefix_cache_that_stays_fails_the_update(fake: FakeVLLM, given: dict[str, Any]) -> None:
+    async def go() -> None:
+        engine = VLLMEngine("m")
+        await engine.complete(ASK)
+        fake.llms[0].resets = False
+        with pytest.raises(EngineFailed, match=r"weights 3 did not go in: .*did not drop its prefix cache"):
+            await engine.update_weights(3, given)
+        with pytest.raises(EngineFailed, match="prefix cache"):
+            await engine.complete(ASK)
+        fake.llms[0].resets = True
+        await engine.update_weights(4, given)
+        assert (await engine.complete(ASK)).weights_version == 4
+        await engine.close()
+
+    asyncio.run(go())
+
+
+# Bad numbers
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_log_probabilities_that_are_not_finite_are_an_error(
+    fake: FakeVLLM, given: dict[str, Any], value: float
+) -> None:
+    async def go() -> None:
+        engine = VLLMEngine("m")
+        assert (await engine.complete(ASK)).logprobs == [-0.5]
+        fake.llms[0].logprob = value
+        with pytest.raises(EngineFailed, match=f"gave logits that are not finite: token 0 .* {value}"):
+            await engine.complete(ASK)
+        with pytest.raises(EngineFailed, match="not finite"):
+            await engine.update_weights(3, given, PROBE)
+        with pytest.raises(EngineFailed, match="weights 3 did not go in"):
+            await engine.complete(ASK)
+        await engine.close()
+
+    asyncio.run(go())
