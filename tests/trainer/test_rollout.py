@@ -237,7 +237,7 @@ def traces_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> list[P
     usual, failed = Path.open, []
 
     def opened(path: Path, mode: str = "r", **options: Any) -> Any:
-        if mode != "a" or (path.exists() and len(path.read_bytes().splitlines()) < after):
+        if path.suffix != ".jsonl" or mode != "a" or (path.exists() and len(path.read_bytes().splitlines()) < after):
             return usual(path, mode, **options)
         failed.append(path)
         return usual(Path("/dev/full"), mode, **options)  # a real ENOSPC, where the file is closed
