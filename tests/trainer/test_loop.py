@@ -20,6 +20,7 @@ from training import configured, final_weights, metrics, optimizer_state, run, t
 
 from engine.transformers import TransformersEngine
 from sandbox import ProcessSandbox
+from sandbox.conformance import backends
 from trainer import rollout as rollout_module
 from trainer import torch_backend
 from trainer.backend import LoraSettings, UpdateFailed
@@ -224,17 +225,25 @@ def test_a_sandbox_that_is_gone_is_an_error_and_the_run_goes_on_from_there(
 def test_jails_that_are_killed_under_way_change_nothing(
     config: TrainConfig, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, calls = ProcessSandbox.run_program, [0]
+    """SIGKILL for what forks them, which ends every jail, while programs run in two of the steps."""
+    usual, calls, died = ProcessSandbox.run_program, [0], []
 
-    async def killed_once(self: ProcessSandbox, *arguments: Any, **options: Any) -> Any:
+    async def killed_at_times(self: ProcessSandbox, *arguments: Any, **options: Any) -> Any:
         calls[0] += 1
-        if calls[0] % 7 == 3:
-            raise SandboxUnavailable("this jail died")
-        return await usual(self, *arguments, **options)
+        running = asyncio.ensure_future(usual(self, *arguments, **options))
+        if calls[0] in (5, 25):
+            while not backends._jails(self) and not running.done():
+                await asyncio.sleep(0.001)
+            await backends._kill_zygotes(self)
+        ended = await running
+        if ended.failure is not None and ended.failure.is_infrastructure:
+            died.append(calls[0])
+        return ended
 
     monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
-    monkeypatch.setattr(ProcessSandbox, "run_program", killed_once)
+    monkeypatch.setattr(ProcessSandbox, "run_program", killed_at_times)
     run(config, tmp_path / "run")
+    assert len(died) >= 2
     assert_equal_runs(tmp_path / "run", undisturbed)
 
 
