@@ -112,8 +112,8 @@ class Plan(BaseModel):
 
 def plan(config: TrainConfig) -> Plan:
     """Work out a run. Reads the data files and the models' `config.json` where they are here, in a folder or in Hugging
-    Face's cache; raises `DatasetError` for
-    a data file that is not as its format says, and ValueError for a source that gets no place in a batch."""
+    Face's cache; raises `DatasetError` for a data file that is not as its format says, and ValueError for a source that
+    gets no place in a batch."""
     rollout = config.rollout
     designs = rollout.questions * rollout.designs
     runs = designs * rollout.executions

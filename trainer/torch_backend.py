@@ -250,7 +250,7 @@ class TorchBackend:
                     raise UpdateFailed(
                         f"the loss of sample {index} is {loss} (advantage {samples[index].advantage}); no step was "
                         "taken. Fix: a lower learning_rate; if its behaviour log-probabilities are far off, "
-                        "see the engine's weights, or lower truncation"
+                        "see the engine's weights, or, in a new run, lower truncation"
                     )
             norm = self._optimizer.step(self._max_norm)
             self.steps += 1

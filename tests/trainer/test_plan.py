@@ -197,6 +197,9 @@ def test_disk(tmp_path: Path) -> None:
     split = plan(TrainConfig.model_validate(two))
     assert [policy.roles for policy in split.policies] == [["designer"], ["executor"]]
     assert split.disk_bytes == 4 * 2 * 14 * PARAMETERS_8B
+    memories = [policy.memory for policy in split.policies]
+    assert split.device_bytes == sum(memory.total for memory in memories if memory is not None) > 0
+    assert None not in memories
 
 
 def test_activations_are_what_torch_keeps() -> None:

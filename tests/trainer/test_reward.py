@@ -209,6 +209,12 @@ def test_a_message_that_a_node_of_the_programs_own_passes_on_is_one_between_agen
     assert delivery_format(run(node, {"Planner": planner, "Solver": "\\boxed{7}"}).trace.agent_turns) == expected
 
 
+def test_an_agent_that_is_shown_its_own_message_hands_nothing_on() -> None:
+    solver = AgentNode("Solver", "Solve.")
+    turns = run(Passing(solver, solver), {"Solver": "\\boxed{7}"}).trace.agent_turns
+    assert delivery_format(turns) == (1.0, "no agent hands anything on")
+
+
 class Cheat(WorkflowNode):
     """Asks its agent, if it has one, and gives an answer of the program's own."""
 
