@@ -141,7 +141,7 @@ async def measure(folder: Path, context: int, rounds: int) -> dict[str, dict[int
     dice = random.Random(0)
     for turn in range(-1, rounds):  # the first is a warm-up
         for count in CONCURRENT:
-            for name, way in every.items():
+            for name, way in every.items() if turn % 2 else reversed(every.items()):
                 asked = min(count, ONE_BY_ONE) if name == "generate, one by one" else count
                 # Fresh prompts each time: no way profits from another's prefixes.
                 prompts = [[dice.randrange(250) for _ in range(PROMPT)] for _ in range(asked)]

@@ -9,12 +9,14 @@ loads no tokenizer, draws no tokens and does not parse tool calls (`workflow.too
 from __future__ import annotations
 
 import functools
+import itertools
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engine.prompt import plain_messages
+from engine.tool_form import in_our_form, learned, native_messages, speaks_ours
 from workflow.completion import ChatMessage, PreviousTurn
 
 _OPEN, _CLOSE = "<think>", "</think>"
@@ -41,7 +43,8 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self.ends = frozenset(ends)
         self.thinking = thinking
-        self._speaks_tools = _speaks_tools(tokenizer)
+        self._speaks_ours = speaks_ours(tokenizer)
+        self._form = None if self._speaks_ours else learned(tokenizer)
 
     def prompt(
         self, messages: list[ChatMessage], tools: list[dict[str, Any]], previous: PreviousTurn | None = None
@@ -58,13 +61,25 @@ class ChatFormat:
                 return extended
         return self._encode(self._render(messages, tools, self.thinking))
 
-    def read(self, prompt: list[int], tokens: list[int], stop: Sequence[str] = ()) -> Reply:
+    def read(
+        self, prompt: list[int], tokens: list[int], stop: Sequence[str] = (), tools: Sequence[dict[str, Any]] = ()
+    ) -> Reply:
         """What generated tokens say before the first stop string, given the prompt that they continue (some templates
-        begin the thought there)."""
-        text = self.decode(tokens[:-1] if tokens and tokens[-1] in self.ends else tokens)
+        begin the thought there). Calls of those `tools` come in our form, whatever the family's is."""
+        tokens = tokens[:-1] if tokens and tokens[-1] in self.ends else tokens
+        called: list[list[int]] = []
+        if tools and self._form is not None and self._form.mark is not None:
+            tokens, *called = _split(tokens, self._form.mark)
+        text = self.decode(tokens)
         reply = split_reasoning(text, begun=self.decode(prompt[-_TAIL:]).rstrip().endswith(_OPEN))
         places = [place for each in stop if (place := reply.text.find(each)) >= 0]
-        return Reply(reply.text[: min(places)], reply.reasoning) if places else reply
+        said = reply.text[: min(places)] if places else reply.text
+        if tools and self._form is not None and not (places and called):
+            bodies = [self.decode(each) for each in called]
+            if self._form.opening and self._form.mark is None:
+                said, *bodies = said.split(self._form.opening)
+            said = in_our_form(said, bodies, self._form, [tool["function"]["name"] for tool in tools])
+        return Reply(said, reply.reasoning)
 
     def write(self, prompt: list[int], text: str) -> list[int]:
         """A reply as a model would generate it after `prompt`: the tokens of `text`, then the one that ends a turn.
@@ -106,26 +121,52 @@ class ChatFormat:
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def _render(self, messages: list[ChatMessage], tools: list[dict[str, Any]], thinking: bool) -> str:
-        if not self._speaks_tools:
-            messages, tools = plain_messages(messages, tools), []
-        return self.tokenizer.apply_chat_template(
-            messages, tools=tools or None, add_generation_prompt=True, tokenize=False, enable_thinking=thinking
-        )
+    def _render(
+        self,
+        messages: list[ChatMessage],
+        tools: list[dict[str, Any]],
+        thinking: bool,
+        said: dict[int, ChatMessage] | None = None,
+    ) -> str:
+        """Text of a prompt; the turns in `said` stand, as they are, in the places of those that they are keyed by. What
+        a template refuses in its own form is said in plain text, but not with `said`."""
+        said = said or {}
+
+        def rendered(turns: Sequence[Any], tools: list[dict[str, Any]]) -> str:
+            text = self.tokenizer.apply_chat_template(
+                turns, tools=tools or None, add_generation_prompt=True, tokenize=False, enable_thinking=thinking
+            )
+            return text.encode(errors="replace").decode()  # no tokenizer takes halves of surrogate pairs
+
+        if self._form is not None:
+            native = [said.get(at, turn) for at, turn in enumerate(native_messages(messages))]
+            try:
+                return rendered(native, tools)
+            except Exception:  # some templates refuse two calls in a turn, or a result without one
+                if said:
+                    raise
+        messages = [said.get(at, turn) for at, turn in enumerate(messages)]
+        return rendered(messages, tools) if self._speaks_ours else rendered(plain_messages(messages, tools), [])
 
     def _extension(
         self, messages: list[ChatMessage], tools: list[dict[str, Any]], previous: PreviousTurn
     ) -> list[int] | None:
         """The previous turn's ids and the new turns behind them; None if the template would write something else."""
-        before, after = messages[: previous.messages], messages[previous.messages + 1 :]
+        before = messages[: previous.messages]
         ended = previous.token_ids[-1:] and previous.token_ids[-1] in self.ends
         generated = self.decode(previous.token_ids[:-1] if ended else previous.token_ids)
 
         def whole(reply: str) -> str:
-            return self._render([*before, ChatMessage(role="assistant", content=reply), *after], tools, self.thinking)
+            said = {previous.messages: ChatMessage(role="assistant", content=reply)}
+            return self._render(messages, tools, self.thinking, said)
 
         mark = f"reply-{secrets.token_hex(8)}"
-        parts = whole(mark).split(mark)
+        try:
+            parts = whole(mark).split(mark)
+        except Exception:
+            if self._form is None:
+                raise
+            return None  # two forms in one conversation would be none
         if len(parts) != 2:
             return None
         suffix = parts[1]
@@ -140,6 +181,12 @@ class ChatFormat:
                 return None
             suffix = suffix[len(end) :]
         return [*previous.prompt_token_ids, *previous.token_ids, *self._encode(suffix)]
+
+
+def _split(tokens: list[int], mark: int) -> list[list[int]]:
+    """What is between the marks."""
+    places = [-1, *(at for at, token in enumerate(tokens) if token == mark), len(tokens)]
+    return [tokens[start + 1 : end] for start, end in itertools.pairwise(places)]
 
 
 def ends_of(tokenizer: Any, eos_token_id: int | list[int] | None) -> frozenset[int]:
@@ -160,23 +207,3 @@ def split_reasoning(text: str, *, begun: bool = False) -> Reply:
         return Reply(text, None)
     reasoning, closed, reply = body.partition(_CLOSE)
     return Reply(reply.lstrip() if closed else "", reasoning.strip())
-
-
-def _speaks_tools(tokenizer: Any) -> bool:
-    """Whether the chat template itself shows schemas and tool turns, and asks for calls in our form.
-
-    Many templates drop both in silence, and some ask for calls in a form of their own.
-    """
-    if not tokenizer.chat_template:
-        return False
-    tool = {"name": "probe-name", "description": "", "parameters": {"type": "object", "properties": {}}}
-    turns = [
-        ChatMessage(role="user", content="question"),
-        ChatMessage(role="assistant", content="call"),
-        ChatMessage(role="tool", content="probe-result"),
-    ]
-    try:
-        text = tokenizer.apply_chat_template(turns, tools=[{"type": "function", "function": tool}], tokenize=False)
-    except Exception:  # a template that raises, whatever it raises, does not speak tools
-        return False
-    return all(part in text for part in ("probe-name", "probe-result", "<tool_call>", '"arguments"'))

@@ -37,6 +37,8 @@ class Row:
     """Whether nobody waits for this row any more."""
     on_finish: Callable[[Row], None] = lambda _: None
     """Called once, when `finish` is set; the other rows go on."""
+    known: int = 0
+    """Tokens of the prompt that were not read for this row, but for another."""
     tokens: list[int] = field(default_factory=list)
     """Includes the end token, if one was drawn."""
     logprobs: list[float] = field(default_factory=list)
@@ -61,7 +63,7 @@ JOIN_EVERY = 8
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows that run together. All end in the same column of the cache; to the left they are padded."""
+    """Rows that run together. All end in the same column of the cache; what is not a row's own there is masked."""
 
     rows: list[Row]
     dice: list[random.Random]
@@ -70,18 +72,33 @@ class _Batch:
     """[rows, columns], 1 where a row has a token."""
     logits: torch.Tensor
     """Of each row's next token, float32 [rows, vocabulary]."""
+    first: torch.Tensor
+    """Of each row's first token, likewise: who comes with the same prompt begins with it."""
 
     def keep(self, which: list[int]) -> None:
-        """Let go of the other rows, and of columns that were theirs alone."""
+        """Let go of the other rows, and of columns that were theirs alone, wherever these are."""
         index = torch.tensor(which, device=self.mask.device)
         self.rows, self.dice = [self.rows[at] for at in which], [self.dice[at] for at in which]
         self.cache.batch_select_indices(index)
-        self.mask, self.logits = self.mask[index], self.logits[index]
-        unused = int(self.mask.any(0).int().argmax())
-        if unused and is_plain(self.cache):
-            self.mask = self.mask[:, unused:]
+        self.mask, self.logits, self.first = self.mask[index], self.logits[index], self.first[index]
+        columns = self.mask.any(0).nonzero()[:, 0]
+        if len(columns) < self.mask.shape[1] and is_plain(self.cache):
+            self.mask = self.mask[:, columns]
             for layer in self.cache.layers:
-                layer.keys, layer.values = layer.keys[:, :, unused:], layer.values[:, :, unused:]
+                layer.keys, layer.values = layer.keys[:, :, columns], layer.values[:, :, columns]
+
+    def repeat(self, which: list[int], rows: Sequence[Row]) -> None:
+        """Take rows in that have the prompts of those at `which`: what these have read is theirs too."""
+        index = torch.tensor([*range(len(self.rows)), *which], device=self.mask.device)
+        self.cache.batch_select_indices(index)
+        self.mask, self.logits, self.first = self.mask[index], self.logits[index], self.first[index]
+        before = len(self.rows)
+        prompts = torch.tensor([[len(row.prompt)] for row in rows], device=self.mask.device)
+        self.mask[before:] *= self.mask[before:].cumsum(-1) <= prompts  # not what was generated behind it
+        self.logits[before:] = self.first[before:]
+        for row in rows:
+            row.known = len(row.prompt)
+        self.rows, self.dice = [*self.rows, *rows], self.dice + _dice(rows)
 
     def join(self, other: _Batch) -> None:
         """Take the other's rows in."""
@@ -96,6 +113,7 @@ class _Batch:
             mine.keys, mine.values = both(mine.keys, theirs.keys, -2), both(mine.values, theirs.values, -2)
         self.rows, self.dice = self.rows + other.rows, self.dice + other.dice
         self.mask, self.logits = both(self.mask, other.mask, -1), torch.cat([self.logits, other.logits])
+        self.first = torch.cat([self.first, other.first])
 
 
 @torch.inference_mode()
@@ -109,7 +127,8 @@ def generate(
 
     `joining` is asked now and then which rows come in beside those that are under way, whose number it is told; it ends
     when it has none and nothing is under way. Equal prompts, such as those of several executions of one design, are
-    read once. Rows that have finished leave the batch when they are an eighth of it.
+    read once, also where some come while others are under way. Rows that have finished leave the batch when they are an
+    eighth of it.
     """
     batch = _read(model, rows)
     step = 0
@@ -138,7 +157,21 @@ def generate(
         batch.mask = torch.cat([batch.mask, batch.mask.new_ones(len(batch.mask), 1)], dim=-1)
         batch.logits = _logits(model, batch.cache, drawn[:, None], batch.mask, batch.mask.sum(-1, keepdim=True) - 1)
         if comes_in:
-            batch.join(_read(model, comes_in))
+            _take_in(model, batch, comes_in)
+
+
+def _take_in(model: Any, batch: _Batch, rows: Sequence[Row]) -> None:
+    """More rows for a batch under way, where no prompt is read that one of its rows has read."""
+    places = {tuple(row.prompt): at for at, row in enumerate(batch.rows)}
+    which = [places.get(tuple(row.prompt)) for row in rows]
+    new = [row for row, at in zip(rows, which, strict=True) if at is None]
+    if len(new) < len(rows):
+        batch.repeat(
+            [at for at in which if at is not None],
+            [row for row, at in zip(rows, which, strict=True) if at is not None],
+        )
+    if new:
+        batch.join(_read(model, new))
 
 
 def _read(model: Any, rows: Sequence[Row]) -> _Batch:
@@ -150,10 +183,16 @@ def _read(model: Any, rows: Sequence[Row]) -> _Batch:
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=model.device)
     ids = torch.tensor([[0] * (width - len(prompt)) + [*prompt] for prompt in prompts], device=model.device)
     logits = _logits(model, cache, ids, mask, (mask.cumsum(-1) - 1).clamp(min=0))
-    index = torch.tensor([prompts[tuple(row.prompt)] for row in rows], device=model.device)
+    of = [prompts[tuple(row.prompt)] for row in rows]
+    for at, row in enumerate(rows):
+        row.known = len(row.prompt) if of[at] in of[:at] else 0
+    index = torch.tensor(of, device=model.device)
     cache.batch_select_indices(index)
-    dice = [random.Random(row.sampling.seed) for row in rows]
-    return _Batch(list(rows), dice, cache, mask[index], logits[index])
+    return _Batch(list(rows), _dice(rows), cache, mask[index], logits[index], logits[index])
+
+
+def _dice(rows: Sequence[Row]) -> list[random.Random]:
+    return [random.Random(row.sampling.seed) for row in rows]
 
 
 def _logits(model: Any, cache: Any, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

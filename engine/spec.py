@@ -11,6 +11,7 @@ from pathlib import Path
 from engine.openai import OpenAIEngine
 from engine.protocol import Engine
 from engine.replay import ReplayEngine
+from engine.served import ServedEngine
 from engine.transformers import TransformersEngine
 from engine.vllm import VLLMEngine
 from workflow.checks import nearest
@@ -18,11 +19,11 @@ from workflow.checks import nearest
 FORMS = {
     "openai": "openai:MODEL or openai:MODEL@BASE_URL (such as openai:qwen3-8b@http://localhost:8000/v1)",
     "transformers": "transformers:FOLDER_OR_HUB_ID",
-    "vllm": "vllm:FOLDER_OR_HUB_ID",
+    "vllm": "vllm:FOLDER_OR_HUB_ID, or vllm:FOLDER_OR_HUB_ID@BASE_URL for one that `vllm serve` holds",
     "replay": "replay:FILE",
 }
 
-_OPENAI = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://.+))?")  # a model's own name may hold an @
+_AT_URL = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://.+))?")  # a model's own name may hold an @
 _BARE_HOST = re.compile(r"@[\w.-]+:\d")
 
 
@@ -41,13 +42,14 @@ def parse_engine(spec: str, cache: Path | None = None) -> Engine:
         raise ValueError(f"{spec!r} is no endpoint, so there is nothing to cache. Fix: leave the cache out")
     if kind == "transformers":
         return TransformersEngine(rest)
-    if kind == "vllm":
-        return VLLMEngine(rest)
     if kind == "replay":
         return ReplayEngine(rest)
-    parts = _OPENAI.fullmatch(rest)
-    if parts is None or "://" in parts["model"] or _BARE_HOST.search(parts["model"]):
-        raise ValueError(f"engine {spec!r} needs a model, and a URL with its scheme. Fix: write {FORMS['openai']}")
+    parts = _AT_URL.fullmatch(rest)
+    remote = kind == "openai" or (parts is not None and parts["url"])  # vLLM itself reads models from s3:// and others
+    if parts is None or (remote and "://" in parts["model"]) or _BARE_HOST.search(parts["model"]):
+        raise ValueError(f"engine {spec!r} needs a model, and a URL with its scheme. Fix: write {FORMS[kind]}")
+    if kind == "vllm":
+        return ServedEngine(parts["model"], parts["url"]) if parts["url"] else VLLMEngine(rest)
     engine = OpenAIEngine(parts["model"], parts["url"])
     if cache is None:
         return engine

@@ -35,6 +35,8 @@ GATHER_S = 0.005
 class _Job:
     request: CompletionRequest
     future: Future[Completion]
+    after: frozenset[Future[str]]
+    """Updates of the weights that were asked for before it, which it waits for."""
 
 
 @dataclass(slots=True)
@@ -92,14 +94,14 @@ class TransformersEngine:
         self._loaded: _Loaded | None = None
         self._closed = False
         self._broken = ""
-        self._updates = 0
+        self._updates: set[Future[str]] = set()
         """New weights that wait for the wave's end; nobody joins it then."""
         self.weights_version = 0
 
     async def complete(self, request: CompletionRequest) -> Completion:
         if self._closed:
             raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", 0)
-        job = _Job(request, Future())
+        job = _Job(request, Future(), frozenset(self._updates))
         self._waiting.append(job)
         self._worker.submit(self._run_wave)
         try:
@@ -112,13 +114,13 @@ class TransformersEngine:
             ) from error
 
     async def update_weights(self, version: int, tensors: Mapping[str, Any], probe: Probe | None = None) -> str:
-        """Replace all weights between two waves (see `engine.protocol.LiveEngine`). Whatever waits goes on with the
-        new ones. `tensors` are named as in the model's state dict."""
+        """Replace all weights between two waves (see `engine.protocol.LiveEngine`): after what was asked before, and
+        before what is asked from now on. `tensors` are named as in the model's state dict."""
         if self._closed:
             raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", 0)
-        self._updates += 1
         future = self._worker.submit(self._update, version, tensors, probe)
-        future.add_done_callback(lambda _: self._updated())
+        self._updates.add(future)
+        future.add_done_callback(self._updates.discard)
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await asyncio.wrap_future(future)
@@ -126,9 +128,6 @@ class TransformersEngine:
             raise EngineFailed(
                 self.name, f"no new weights within timeout_s={self.timeout_s:g}. Fix: raise it"
             ) from error
-
-    def _updated(self) -> None:
-        self._updates -= 1
 
     def _update(self, version: int, tensors: Mapping[str, Any], probe: Probe | None) -> str:
         if self._loaded is None:
@@ -151,15 +150,15 @@ class TransformersEngine:
         """Drop what waits and what runs, release the model. Waits for the one step, or the loading, under way."""
         self._closed = True
         gone = EngineFailed(self.name, "the engine was closed before the completion was done. Fix: close it later", 0)
-        for job in [*self._running, *self._take(len(self._waiting))]:
+        for job in [*self._running, *self._waiting]:
             _settle(job.future, gone)
         await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
         self._loaded = None
 
     def _take(self, most: int) -> list[_Job]:
-        """The first jobs in line that somebody still waits for."""
+        """The first jobs in line that somebody still waits for, up to those that wait for new weights."""
         taken: list[_Job] = []
-        while self._waiting and len(taken) < most:
+        while self._waiting and len(taken) < most and self._waiting[0].after.isdisjoint(self._updates):
             job = self._waiting.popleft()
             if not job.future.done():
                 taken.append(job)
@@ -249,7 +248,7 @@ class TransformersEngine:
 
         def done(row: Row) -> None:
             self._running.remove(job)
-            _settle(job.future, self._completion(loaded, row))
+            _settle(job.future, self._completion(loaded, row, request.tools))
 
         return generation.Row(
             prompt=prompt,
@@ -260,8 +259,8 @@ class TransformersEngine:
             on_finish=done,
         )
 
-    def _completion(self, loaded: _Loaded, row: Row) -> Completion:
-        reply = loaded.chat.read(row.prompt, row.tokens, row.sampling.stop)
+    def _completion(self, loaded: _Loaded, row: Row, tools: list[dict[str, Any]]) -> Completion:
+        reply = loaded.chat.read(row.prompt, row.tokens, row.sampling.stop, tools)
         return Completion(
             text=reply.text,
             reasoning=reply.reasoning,
@@ -269,7 +268,7 @@ class TransformersEngine:
             token_ids=row.tokens,
             logprobs=row.logprobs if row.sampling.logprobs else None,
             prompt_token_ids=row.prompt,
-            usage=Usage(prompt_tokens=len(row.prompt), completion_tokens=len(row.tokens)),
+            usage=Usage(prompt_tokens=len(row.prompt), completion_tokens=len(row.tokens), prefix_tokens=row.known),
             model=self._path,
             weights_version=self.weights_version,
         )

@@ -22,12 +22,15 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any, Literal
 
 from engine.chat import ChatFormat, ends_of
+from engine.gate import Gate
 from engine.protocol import Probe
 from workflow.completion import Completion, CompletionRequest, FinishReason, Sampling, Usage
 from workflow.failures import EngineFailed, LimitExceeded
 
 WORKER = "engine.vllm_worker.WeightLoader"
 _SHARED_MEMORY = "/dev/shm"
+_CPU_CACHE = 16 << 30
+"""Bytes of the key-value cache on CPUs at most, and a third of what is available."""
 _HEADER = 4 << 20
 """Bytes for the names and shapes in a file of weights, generously."""
 _SOCKETS = "VLLM_RPC_BASE_PATH"
@@ -40,10 +43,11 @@ class VLLMEngine:
     """A model from a local folder or the Hugging Face hub in vLLM's `AsyncLLM`; started at the first request.
 
     `options` are vLLM's own engine arguments (`AsyncEngineArgs`), such as `tensor_parallel_size` or
-    `kv_cache_memory_bytes`. Log-probabilities are those of the distribution sampled from, after temperature, top-k and
-    top-p (`processed_logprobs`). At most `max_concurrency` requests are inside vLLM at once. `start_timeout_s` bounds
-    how long anybody waits for the start, `timeout_s` a call. All requests share one start, which goes on when they give
-    up; the first after a failed one tries again. Raises `EngineFailed` where vLLM is missing, does not start or dies.
+    `kv_cache_memory_bytes` (unless given, on CPUs a third of the memory, and the context that fits). Log-probabilities
+    are those of the distribution sampled from, after temperature, top-k and top-p (`processed_logprobs`). At most
+    `max_concurrency` requests are inside vLLM at once. `start_timeout_s` bounds how long anybody waits for the start,
+    `timeout_s` a call. All requests share one start, which goes on when they give up; the first after a failed one
+    tries again. Raises `EngineFailed` where vLLM is missing, does not start or dies.
     """
 
     def __init__(
@@ -70,7 +74,7 @@ class VLLMEngine:
         self._path = path_or_id
         self._options = dict(options or {})
         self._slots = asyncio.Semaphore(max_concurrency)
-        self._gate = _Gate()
+        self._gate = Gate()
         self._asleep: contextlib.AsyncExitStack | None = None
         self._numbers = itertools.count()
         self._start: asyncio.Task[tuple[Any, ChatFormat]] | None = None
@@ -109,7 +113,7 @@ class VLLMEngine:
         output = await self._generate(llm, prompt, sampling_params(request.sampling, room))
         said = output.outputs[0]
         tokens = list(said.token_ids)
-        reply = chat.read(prompt, tokens, request.sampling.stop)
+        reply = chat.read(prompt, tokens, request.sampling.stop, request.tools)
         return Completion(
             text=reply.text,
             reasoning=reply.reasoning,
@@ -117,7 +121,9 @@ class VLLMEngine:
             token_ids=tokens,
             logprobs=self._chosen(tokens, said.logprobs) if request.sampling.logprobs else None,
             prompt_token_ids=prompt,
-            usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(tokens)),
+            usage=Usage(
+                prompt_tokens=len(prompt), completion_tokens=len(tokens), prefix_tokens=output.num_cached_tokens
+            ),
             model=self._path,
             weights_version=version,
         )
@@ -253,7 +259,9 @@ class VLLMEngine:
         if self._asleep is not None:
             await self._asleep.aclose()  # whoever waits for it to wake learns that it is closed
         if start is not None and start.done():  # else its thread ends what it starts
-            await asyncio.to_thread(start.result()[0].shutdown)
+            llm, _ = start.result()
+            await asyncio.to_thread(llm.shutdown)
+            llm.shutdown = lambda: None  # Python's end, when vLLM's modules are gone, is too late to do it once more
         if self._sockets is not None:
             self._sockets.cleanup()
 
@@ -321,6 +329,7 @@ class VLLMEngine:
                     "worker_extension_cls": WORKER,
                     "disable_log_stats": True,
                     "enable_prefix_caching": True,
+                    **_options_of_device(self._options),
                     **self._options,
                 },
             )
@@ -331,6 +340,16 @@ class VLLMEngine:
                 os.environ[_SOCKETS] = before
 
 
+def _options_of_device(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What vLLM needs to be told on CPUs, where its defaults take nearly all memory for the cache, and end the engine
+    when a seeded request is read in pieces; what was given goes before. The context is what the cache has room for."""
+    if not importlib.import_module("vllm.platforms").current_platform.is_cpu():
+        return {}
+    available = importlib.import_module("psutil").virtual_memory().available  # vLLM itself needs psutil
+    options: dict[str, Any] = {"kv_cache_memory_bytes": min(_CPU_CACHE, available // 3), "max_model_len": -1}
+    return options if "max_num_batched_tokens" in given else {**options, "enable_chunked_prefill": False}
+
+
 def _folder_for(size: int) -> str:
     """Where tensors of `size` bytes are handed over: in shared memory if they fit there, which in a container may be as
     little as 64 MB, else where temporary files go."""
@@ -338,41 +357,6 @@ def _folder_for(size: int) -> str:
         if shutil.disk_usage(_SHARED_MEMORY).free > size + _HEADER and os.access(_SHARED_MEMORY, os.W_OK):
             return _SHARED_MEMORY
     return tempfile.gettempdir()
-
-
-class _Gate:
-    """Many may pass while it is open; it closes when all who were inside are out."""
-
-    def __init__(self) -> None:
-        self._inside = 0
-        self._changed = asyncio.Condition()
-        self._shut = False
-
-    @contextlib.asynccontextmanager
-    async def passing(self) -> AsyncIterator[None]:
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._shut)
-            self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            async with self._changed:
-                self._changed.notify_all()
-
-    @contextlib.asynccontextmanager
-    async def closed(self) -> AsyncIterator[None]:
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._shut)
-            self._shut = True
-        try:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._inside == 0)
-            yield
-        finally:
-            self._shut = False
-            async with self._changed:
-                self._changed.notify_all()
 
 
 def sampling_params(sampling: Sampling, room: int) -> Any:

@@ -286,6 +286,8 @@ def _fix(failure: Failure | None, program: str) -> str:
         return ""
     if failure.kind == "limit_exceeded":
         kind = str(failure.fields["limit_kind"])
+        if kind == "context_tokens":
+            return "make the agents say less, or use a model with a longer context"
         return f"raise it with --{kind.replace('_', '-')}, or make the program do less"
     if failure.kind == "program_failed":
         line = failure.fields.get("line")

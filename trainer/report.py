@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from pydantic import BaseModel
@@ -31,6 +32,8 @@ class Timings(BaseModel):
     """New weights into the engines."""
     tokens_per_s: float = 0.0
     """Completion tokens of the rollout per second of the whole step."""
+    prefix_tokens: int | None = None
+    """Prompt tokens that the engines did not read again: what runs at the same time decides that."""
 
 
 class StepReport(BaseModel):
@@ -62,6 +65,7 @@ class StepReport(BaseModel):
     lengths: dict[PolicyRole, Spread]
     """Tokens that the policy chose, per trajectory."""
     usage: dict[PolicyRole, Usage]
+    """Without `prefix_tokens`, which are among the timings."""
     updates: dict[str, UpdateReport]
     """By policy; none where nothing could be learned."""
     weights: dict[str, int]
@@ -91,6 +95,10 @@ def step_report(
         flat, questions = silent_groups(trees, role, rule)
         if questions:
             silent[role] = flat / questions
+    usage: dict[PolicyRole, Usage] = {
+        "designer": Usage.total(design.usage for design in designs),
+        "executor": Usage.total(run.usage for run in executions),
+    }
     return StepReport(
         step=step,
         active=sorted(active),
@@ -114,11 +122,8 @@ def step_report(
         failures=Counter(run.failure for run in executions if run.failure is not None),
         silent=silent,
         lengths={role: spread([t.chosen for t, _ in trajectories[role]]) for role in ROLES if trajectories[role]},
-        usage={
-            "designer": Usage.total(design.usage for design in designs),
-            "executor": Usage.total(run.usage for run in executions),
-        },
+        usage={role: replace(total, prefix_tokens=None) for role, total in usage.items()},
         updates={name: update for name, update in updates.items() if update.computed_samples},
         weights=dict(weights),
-        timings=timings,
+        timings=timings.model_copy(update={"prefix_tokens": Usage.total(usage.values()).prefix_tokens}),
     )

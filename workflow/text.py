@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 DELIVERY_EXCERPT = 2000
@@ -32,6 +32,16 @@ _MARKED = re.compile(r"\\boxed|\\fbox|</?(?:delivery|solution|tool_call)>|verdic
 def blocks(tag: str, text: str) -> list[str]:
     """Contents of all complete `<tag>...</tag>` blocks, in order; an opening tag without its end is skipped."""
     return [text[start:stop] for _, start, stop, _ in _spans(tag, text)] if "<" in text else []
+
+
+def without_blocks(tag: str, text: str, contents: Collection[str] | None = None) -> str:
+    """The text around those blocks, or only around those with one of the given contents."""
+    kept, end = [], 0
+    for before, start, stop, after in _spans(tag, text):
+        if contents is None or text[start:stop].strip() in contents:
+            kept.append(text[end:before])
+            end = after
+    return "".join(kept) + text[end:]
 
 
 @functools.cache
@@ -137,7 +147,7 @@ def strip_echo(reply: str, instructions: Sequence[str]) -> str:
     kept = [line for line in written if not any(line.strip() in lines for lines in told) or _is_bare(line)]
     reply = "\n".join(kept) if len(kept) < len(written) else reply
     for tag in ("delivery", "solution") if "<" in reply else ():
-        reply = _without_blocks(reply, tag, {block.strip() for text in instructions for block in blocks(tag, text)})
+        reply = without_blocks(tag, reply, {block.strip() for text in instructions for block in blocks(tag, text)})
     return reply
 
 
@@ -145,15 +155,6 @@ def strip_echo(reply: str, instructions: Sequence[str]) -> str:
 def _marked_lines(text: str) -> frozenset[str]:
     """Lines of an instruction that carry a mark. The same few instructions are asked for again and again."""
     return frozenset(line.strip() for line in text.splitlines() if _MARKED.search(line))
-
-
-def _without_blocks(text: str, tag: str, contents: set[str]) -> str:
-    kept, end = [], 0
-    for before, start, stop, after in _spans(tag, text):
-        if text[start:stop].strip() in contents:
-            kept.append(text[end:before])
-            end = after
-    return "".join(kept) + text[end:]
 
 
 def _is_bare(line: str) -> bool:

@@ -61,7 +61,8 @@ def test_models_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     parse_engine("transformers:org/name")
     monkeypatch.setattr(spec, "VLLMEngine", made.append)
     parse_engine("vllm:org/other")
-    assert made == ["org/name", "org/other"]
+    parse_engine("vllm:s3://bucket/model")  # vLLM's own business
+    assert made == ["org/name", "org/other", "s3://bucket/model"]
 
 
 @pytest.mark.parametrize(

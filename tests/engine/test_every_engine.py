@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from engine.cache import CachedEngine
 from engine.openai import OpenAIEngine
 from engine.protocol import Engine, LiveEngine, Probe
 from engine.replay import ReplayEngine, ReplayEntry
+from engine.served import ServedEngine
 from engine.session import Run
 from engine.transformers import TransformersEngine
 from engine.vllm import VLLMEngine
@@ -45,8 +46,9 @@ VLLM_OPTIONS = {
     # On CPUs a seeded request that is read in pieces ends the engine.
     "max_num_batched_tokens": 64 * CONTEXT,
 }
-ENGINES = ["transformers", "vllm", "openai", "openai-vllm", "cached", "replay"]
-"""`openai` is a small server of the tests' own, `openai-vllm` vLLM's server, `cached` the first with a cache."""
+ENGINES = ["transformers", "vllm", "openai", "openai-vllm", "served", "served-vllm", "cached", "replay"]
+"""`openai` is a small server of the tests' own and `openai-vllm` vLLM's, both asked with messages; `served` and
+`served-vllm` are the same servers, asked with token ids; `cached` is the first with a cache."""
 PROGRAMS = Path(__file__).parents[1] / "sandbox" / "programs"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "papers" / "designer-scripts"
 """Not on every machine."""
@@ -66,8 +68,12 @@ class Setting:
     folder: Path
 
     @property
-    def owns_tokens(self) -> bool:
+    def is_live(self) -> bool:
         return self.name in ("transformers", "vllm")
+
+    @property
+    def owns_tokens(self) -> bool:
+        return self.is_live or "served" in self.name
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         async def within() -> Any:
@@ -137,12 +143,15 @@ def serving(name: str, folder: Path, options: dict[str, Any]) -> Iterator[Engine
         match name:
             case "vllm":
                 yield VLLMEngine(str(folder), options=options)
-            case "openai" | "openai-vllm" | "cached":
-                ours = name != "openai-vllm"
+            case "openai" | "openai-vllm" | "served" | "served-vllm" | "cached":
+                theirs = "vllm" in name
                 server = (
-                    TinyServer(TransformersEngine(str(folder), DEVICE)) if ours else VLLMServer(str(folder), options)
+                    VLLMServer(str(folder), options) if theirs else TinyServer(TransformersEngine(str(folder), DEVICE))
                 )
                 stack.enter_context(contextlib.closing(server))
+                if "served" in name:
+                    yield ServedEngine(str(folder), server.url, served_name="tiny", processed_logprobs=True)
+                    return
                 extra = {"return_token_ids": True, "chat_template_kwargs": {"enable_thinking": False}}
                 engine = OpenAIEngine("tiny", server.url, processed_logprobs=True, extra_body=extra)
                 yield CachedEngine(engine, stack.enter_context(TemporaryDirectory())) if name == "cached" else engine
@@ -187,7 +196,7 @@ def chat(text: str, **sampling: Any) -> CompletionRequest:
 
 def test_it_satisfies_the_protocol(setting: Setting) -> None:
     assert isinstance(setting.engine, Engine)
-    assert isinstance(setting.engine, LiveEngine) == setting.owns_tokens
+    assert isinstance(setting.engine, LiveEngine) == setting.is_live
 
 
 def test_greedy_tokens_are_those_of_the_model(setting: Setting) -> None:
@@ -279,6 +288,17 @@ def test_the_next_turn_extends_what_was_generated(setting: Setting) -> None:
     assert (second.prompt_token_ids or [])[: len(history)] == history
 
 
+def test_a_prompt_that_was_read_is_not_read_again(setting: Setting) -> None:
+    """At least its whole cache blocks, which hold 128 tokens in vLLM on CPUs."""
+    if setting.name in ("openai", "served", "cached", "replay"):
+        pytest.skip(f"{setting.name} is told nothing about prefixes")
+    text = "a prompt that fills some blocks " * 12
+    [first] = setting.ask(chat(text, seed=1))
+    again = setting.ask(chat(text, seed=1), chat(text, seed=2))
+    assert max(each.usage.prefix_tokens or 0 for each in again) >= 128
+    assert again[0].token_ids == first.token_ids
+
+
 def test_a_prompt_beyond_the_context_is_a_limit(setting: Setting) -> None:
     with pytest.raises(LimitExceeded) as caught:
         setting.ask(chat("x" * CONTEXT))
@@ -287,15 +307,27 @@ def test_a_prompt_beyond_the_context_is_a_limit(setting: Setting) -> None:
     assert setting.ask(chat("hi", seed=1))[0].token_ids, "the engine goes on"
 
 
+def under_way(engine: Any) -> int:
+    """Requests that a local engine works on."""
+    if isinstance(engine, VLLMEngine):
+        assert engine._start is not None
+        return engine._start.result()[0].output_processor.get_num_unfinished_requests()
+    return len(engine._running) if isinstance(engine, TransformersEngine) else 0
+
+
 def test_a_cancelled_call_leaves_the_engine_working(setting: Setting) -> None:
     async def go() -> Completion:
         gone = [asyncio.create_task(setting.engine.complete(chat(f"gone {n}", max_tokens=900))) for n in range(4)]
         await asyncio.sleep(0.05)
+        before = under_way(setting.engine)
         for task in gone:
             task.cancel()
         results = await asyncio.gather(*gone, return_exceptions=True)
         assert all(isinstance(result, (asyncio.CancelledError, Completion)) for result in results)
-        return await setting.engine.complete(chat("hi", seed=1))
+        completion = await setting.engine.complete(chat("hi", seed=1))
+        assert before == 4 or not setting.is_live
+        assert under_way(setting.engine) == 0
+        return completion
 
     assert setting.run(go()).token_ids == setting.ask(chat("hi", seed=1))[0].token_ids
 
@@ -317,7 +349,7 @@ def test_weights_that_do_not_fit_change_nothing(setting: Setting) -> None:
     for message, given in unfit.items():
         with pytest.raises(ValueError, match=message):
             setting.run(engine.update_weights(1, given))
-    assert setting.ask(chat("hi", temperature=0)) == [before]
+    assert setting.ask(chat("hi", temperature=0))[0].token_ids == before.token_ids
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -332,7 +364,7 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
     from engine.weights import probed
 
     make_model(tmp_path, tied=tied, context=CONTEXT)
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    model, old = (transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval() for _ in range(2))
     engine: Any = (
         VLLMEngine(str(tmp_path), options=VLLM_OPTIONS)
         if setting.name == "vllm"
@@ -345,15 +377,22 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
         del given["lm_head.weight"]
     reference = replace(setting, model=model)
 
+    def long(number: int) -> asyncio.Task[Completion]:
+        return asyncio.create_task(engine.complete(chat(f"long {number}", seed=number, max_tokens=300, logprobs=True)))
+
     async def go() -> list[Completion]:
         before = await engine.complete(request)
         assert before.token_ids == reference.logits(before.prompt_token_ids, before.token_ids).argmax(-1).tolist()
-        long = [asyncio.create_task(engine.complete(chat(f"long {n}", seed=n, max_tokens=300))) for n in range(4)]
+        earlier = [long(number) for number in range(4)]
         await asyncio.sleep(0.05)
         model.load_state_dict(given, strict=not tied)
         tokens = list(range(3, 200))
-        await engine.update_weights(7, given, Probe(tokens, probed(model, tokens), 1e-3))
-        under_way = await asyncio.gather(*long)
+        probe = Probe(tokens, probed(model, tokens), 1e-3)
+        update = asyncio.create_task(engine.update_weights(7, given, probe))
+        await asyncio.sleep(0.05)
+        later = [long(number) for number in range(4)]
+        await update
+        under_way = await asyncio.gather(*earlier, *later)
         after = await engine.complete(request)
         wrong = Probe(tokens, [0.0] * (len(tokens) - 1), 1e-3)
         with pytest.raises(EngineFailed, match="off by"):
@@ -367,7 +406,15 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
 
     before, after, again, *under_way = setting.run(go())
     assert (before.weights_version, after.weights_version, again.weights_version) == (0, 7, 9)
-    assert {completion.weights_version for completion in under_way} <= {0, 7}
+    versions = [completion.weights_version for completion in under_way]
+    assert versions[:4] == [0] * 4, "they ended on the weights that they began with"
+    assert 7 in versions[4:]
+    for completion in under_way:
+        by = replace(setting, model=old if completion.weights_version == 0 else model)
+        said = by.logits(completion.prompt_token_ids, completion.token_ids).log_softmax(-1)
+        expected = said[range(len(said)), completion.token_ids]
+        assert torch.allclose(torch.tensor(completion.logprobs), expected, atol=CLOSE)
+    assert after.usage.prefix_tokens == again.usage.prefix_tokens == 0, "nothing was known of a prompt asked before"
     logits = reference.logits(after.prompt_token_ids, after.token_ids)
     assert after.token_ids == again.token_ids == logits.argmax(-1).tolist()
     assert after.token_ids != before.token_ids
@@ -426,7 +473,7 @@ def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> Non
     sources = [path.read_text() for path in files]
     assert len(sources) > 20
 
-    async def go(engine: Engine) -> list[Run]:
+    async def go(engines: Sequence[Engine]) -> list[Run]:
         async with ProcessSandbox() as sandbox:
             runs = (
                 sandbox.run_program(
@@ -437,14 +484,25 @@ def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> Non
                     limits=Limits(wall_s=1200, tokens=10**7),
                     seed=number,
                 )
-                for number in range(128)
+                for number, engine in enumerate(engines)
             )
             return await asyncio.gather(*runs)
 
     options = {**VLLM_OPTIONS, "max_model_len": PROGRAM_CONTEXT, "max_num_batched_tokens": 4 * PROGRAM_CONTEXT}
     with asyncio.Runner() as runner, serving(name, tmp_path, options) as engine:
-        runs = runner.run(go(engine))
+        runs = runner.run(go([engine] * 128))
         runner.run(engine.close())
+        if name == "replay":
+            traces = [tmp_path / f"{number}.jsonl" for number in range(len(runs))]
+            for run, trace in zip(runs, traces, strict=True):
+                trace.write_text("".join(run.trace.lines()))
+            recorded = [ReplayEngine(trace) for trace in traces]
+            again = runner.run(go(recorded))
+            assert [(run.answer, run.failure, run.usage) for run in again] == [
+                (run.answer, run.failure, run.usage) for run in runs
+            ]
+            assert not any(engine.unused() for engine in recorded)
+            runs = again
     calls = 0
     for run in runs:
         assert run.failure is None or run.failure.kind == "program_failed", run.failure

@@ -560,6 +560,61 @@ def test_rows_that_join_draw_what_they_would_draw_alone(model: Any) -> None:
     assert joined == [0, JOIN_EVERY + 1, 2 * JOIN_EVERY + 2], "prompts were read thrice"
 
 
+def test_a_prompt_that_a_row_under_way_has_is_not_read_again(model: Any) -> None:
+    """Not even where that row came so itself, nor where a longer row has left since."""
+    from engine.generation import JOIN_EVERY, Row, generate
+
+    def row(prompt: list[int], length: int, seed: int) -> Row:
+        return Row(prompt, Sampling(seed=seed), length, lambda tokens: False, lambda: False)
+
+    def rows() -> list[Row]:
+        first = [row(list(range(50)), 10, 0), row([5, 6, 7], 16, 1)]
+        return [*first, row([5, 6, 7], 24, 2), row([8, 9], 30, 3), row([5, 6, 7], 30, 4), row([5, 6, 7], 40, 5)]
+
+    alone, together = rows(), rows()
+    for each in alone:
+        generate(model, [each], frozenset())
+    late = [together[2:4], together[4:5], together[5:]]
+    spied = Spied(model)
+    generate(spied, together[:2], frozenset(), lambda _: late.pop(0) if late else [])
+    assert not late
+    assert [each.tokens for each in together] == [each.tokens for each in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    assert [each.known for each in together] == [0, 0, 3, 0, 3, 3]
+    read = [size for size in spied.sizes if size[1] > 1]
+    assert read == [(2, 50), (1, 2)], "one new prompt came in, after the first steps"
+    assert spied.sizes.index((1, 2)) == JOIN_EVERY + 1
+
+
+def test_a_stream_of_equal_prompts_does_not_widen_the_cache_for_ever(model: Any) -> None:
+    from engine.generation import Row, generate
+
+    def row(number: int) -> Row:
+        return Row(list(range(20)), Sampling(seed=number), 10 + number * 7 % 20, lambda tokens: False, lambda: False)
+
+    rows = [row(number) for number in range(40)]
+    late = rows[4:]
+    widths: list[int] = []
+
+    class Watched(Spied):
+        def __call__(self, **inputs: Any) -> Any:
+            widths.append(inputs["attention_mask"].shape[1])
+            return super().__call__(**inputs)
+
+    def joining(under_way: int) -> list[Row]:
+        came, late[:] = late[: 4 - under_way], late[4 - under_way :]
+        return came
+
+    generate(Watched(model), rows[:4], frozenset(), joining)
+    assert all(len(each.tokens) == each.max_tokens for each in rows)
+    assert len(widths) > 150
+    assert max(widths) < 120, "a prompt, the longest reply, and what stands between"
+    alone = row(37)
+    generate(model, [alone], frozenset())
+    assert rows[37].tokens == alone.tokens
+
+
 def new_weights(model: Any, seed: int = 1) -> dict[str, Any]:
     torch.manual_seed(seed)
     return {name: tensor + 0.3 * torch.randn_like(tensor) for name, tensor in model.state_dict().items()}

@@ -40,6 +40,9 @@ class FakeLLM:
         self.logprob = -0.5
         self.resets = True
         self.files: list[str] = []
+        self.inside = 0
+        self.let_go = asyncio.Event()
+        self.let_go.set()
 
     def get_tokenizer(self) -> Any:
         return SimpleNamespace(chat_template=None, eos_token_id=0, decode=lambda tokens, **_: "seven" if tokens else "")
@@ -52,7 +55,13 @@ class FakeLLM:
             return {token: SimpleNamespace(logprob=self.logprob)}
 
         said = SimpleNamespace(token_ids=[7], logprobs=[table(7)], finish_reason="stop")
-        yield SimpleNamespace(outputs=[said], prompt_logprobs=[None, *map(table, prompt["prompt_token_ids"][1:])])
+        told = [None, *map(table, prompt["prompt_token_ids"][1:])]
+        self.inside += 1
+        try:
+            await self.let_go.wait()
+        finally:
+            self.inside -= 1
+        yield SimpleNamespace(outputs=[said], prompt_logprobs=told, num_cached_tokens=1)
 
     async def pause_generation(self, **_: Any) -> None: ...
 
@@ -79,11 +88,14 @@ class FakeVLLM:
         self.lock = threading.Lock()
         self.folders: list[str] = []
         self.failures = 0
+        self.is_cpu = False
+        self.arguments: Any = None
         self.llms: list[FakeLLM] = []
 
     def from_engine_args(self, arguments: Any) -> FakeLLM:
         with self.lock:
             self.folders.append(os.environ[SOCKETS])
+        self.arguments = arguments
         assert self.let_go.wait(10)
         assert os.environ[SOCKETS] == self.folders[-1]  # nobody else starts meanwhile
         if self.failures:
@@ -101,6 +113,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeVLLM]:
         "vllm.sampling_params": {"RequestOutputKind": SimpleNamespace(FINAL_ONLY=2)},
         "vllm.engine.arg_utils": {"AsyncEngineArgs": SimpleNamespace},
         "vllm.v1.engine.async_llm": {"AsyncLLM": package},
+        "psutil": {"virtual_memory": lambda: SimpleNamespace(available=3 << 30)},
+        "vllm.platforms": {"current_platform": SimpleNamespace(is_cpu=lambda: package.is_cpu)},
     }
     for name, content in members.items():
         module = ModuleType(name)
@@ -139,6 +153,54 @@ def test_requests_share_one_start_and_who_gives_up_does_not_begin_another(fake: 
         await engine.close()
         await engine.close()
         assert fake.llms[0].ended == 1
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("is_cpu", "given", "chunked", "cache"),
+    [
+        (False, {}, None, None),
+        (True, {}, False, "some"),
+        (True, {"kv_cache_memory_bytes": 5, "max_num_batched_tokens": 10**6}, None, 5),
+        (True, {"enable_chunked_prefill": True}, True, "some"),
+    ],
+)
+def test_on_cpus_the_cache_is_small_and_prompts_are_read_whole(
+    fake: FakeVLLM, is_cpu: bool, given: dict[str, Any], chunked: bool | None, cache: Any
+) -> None:
+    async def go() -> None:
+        engine = VLLMEngine("m", options=given)
+        await engine.complete(ASK)
+        await engine.close()
+
+    fake.is_cpu = is_cpu
+    asyncio.run(go())
+    assert getattr(fake.arguments, "enable_chunked_prefill", None) is chunked
+    seen = getattr(fake.arguments, "kv_cache_memory_bytes", None)
+    assert seen == (1 << 30 if cache == "some" else cache)
+    assert getattr(fake.arguments, "max_model_len", None) == (-1 if is_cpu else None)
+
+
+def test_no_more_requests_are_inside_than_allowed_and_those_that_go_make_room(fake: FakeVLLM) -> None:
+    async def go() -> None:
+        engine = VLLMEngine("m", max_concurrency=3)
+        assert (await engine.complete(ASK)).usage.prefix_tokens == 1
+        [llm] = fake.llms
+        llm.let_go.clear()
+        asked = [asyncio.create_task(engine.complete(ASK)) for _ in range(10)]
+        await until(lambda: llm.inside == 3)
+        await asyncio.sleep(0.05)
+        assert llm.inside == 3
+        for task in asked[:2]:
+            task.cancel()
+        await asyncio.wait(asked[:2])
+        await until(lambda: llm.inside == 3)
+        asked[9].cancel()  # waits for its turn
+        llm.let_go.set()
+        assert [reply.text for reply in await asyncio.gather(*asked[2:9])] == ["seven"] * 7
+        assert llm.inside == 0
+        await engine.close()
 
     asyncio.run(go())
 

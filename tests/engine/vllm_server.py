@@ -23,7 +23,12 @@ class VLLMServer:
     def __init__(self, folder: str, options: dict[str, Any]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        given = {"logprobs_mode": "processed_logprobs", "served_model_name": "tiny", **options}
+        given = {
+            "logprobs_mode": "processed_logprobs",
+            "served_model_name": "tiny",
+            "enable_prompt_tokens_details": True,  # which are in its cache
+            **options,
+        }
         flags = []
         for name, value in given.items():
             flag = "--" + name.replace("_", "-")

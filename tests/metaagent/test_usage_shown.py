@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from metaagent.cli import app
+from metaagent.running import _fix
+from workflow.failures import LimitExceeded
 
 PAIR = r"""
 from workflow import AgentNode, EnsembleNode, Workflow
@@ -65,6 +67,12 @@ def invoke(*arguments: str, exit_code: int = 0) -> str:
 
 def spec(endpoint: Endpoint) -> str:
     return f"openai:m@http://127.0.0.1:{endpoint.server_port}/v1"
+
+
+def test_a_models_context_is_no_limit_that_an_option_raises() -> None:
+    failure = LimitExceeded("context_tokens", 4096, 5000).record()
+    assert "--" not in _fix(failure, "p.py")
+    assert "raise it with --wall-s" in _fix(LimitExceeded("wall_s", 1, 2).record(), "p.py")
 
 
 def test_run_and_trace_tell_agents_and_hits(endpoint: Endpoint, tmp_path: Path) -> None:
