@@ -2,6 +2,7 @@
 # make test   the tests (offline, no GPU, no key)
 # make check  lint and types
 # make test-sandbox  the sandbox on every backend that this machine can run; starts a Docker engine where it may
+# make soak  a minute of good and hostile runs, and what they leave behind
 # make test-vllm  every engine, the real vLLM on CPUs included, against one suite (Python 3.11)
 # make bench-sandbox  runs per second of every sandbox, next to its peers
 # make speedrun  a Designer and an Executor from nothing, trained and measured; 15 to 20 minutes on two cores
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo speedrun speedrun-full test test-sandbox test-vllm test-gpu check test-all bench bench-sandbox clean
+.PHONY: demo speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-gpu check test-all soak bench bench-sandbox clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -57,9 +58,16 @@ test: $(VENV)/dev
 	$(BIN)/python -m pytest
 
 # PAGE=docs/sandbox.md writes what was seen into that page.
-test-sandbox: $(VENV)/dev
+test-sandbox: sandbox-tests soak
+
+sandbox-tests: $(VENV)/dev
 	PAGE=$(PAGE) .ci/docker-engine $(BIN)/python -m pytest tests/sandbox
-	$(BIN)/python -m benchmarks.soak --minutes 1 --sandbox process/j0
+
+# MINUTES=10 for the figures in benchmarks/results/soak.md.
+MINUTES ?= 1
+soak: $(VENV)/dev
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) --sandbox process/j0
+	.ci/docker-engine sh -c 'test -z "$$DOCKER_HOST" || $(BIN)/python -m benchmarks.soak --minutes $(MINUTES) --sandbox docker'
 
 check: $(VENV)/dev $(VENV)/bench
 	$(BIN)/ruff check .

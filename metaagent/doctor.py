@@ -168,6 +168,9 @@ async def _jail() -> list[Item]:
             items = [Item(area="Jail", name="strength", state=state, detail=detail, fix=fix)]
             walls = f"{strength.backend}/{strength.mode}: {summary(f'{strength.backend}/{strength.mode}')}"
             items.append(Item(area="Jail", name="walls", state="ok", detail=f"{walls} (docs/sandbox.md)"))
+            other = "process/j" if weak else "process/j0"
+            detail = f"{other}: {summary(other)} (docs/sandbox.md)"
+            items.append(Item(area="Jail", name="other mode", state="ok", detail=detail))
             items += [await _try(sandbox, probe, bait) for probe in bait.probes()]
             items.append(await _run_tiny(sandbox))
             return items

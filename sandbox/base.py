@@ -152,6 +152,8 @@ class JailSandbox(ABC):
         try:
             async with clock, _channel(spawner, kernel_limits) as (jailed, reader, writer):
                 outcome = await Broker(session, reader, writer).serve(job)
+                if outcome.broke_protocol:
+                    spawner.spoil("a program broke the protocol")
                 if not outcome.is_silent:
                     return outcome
                 return Outcome(failure=(await _cause_of_death(jailed, limits.cpu_s, limits.memory_mb)).record())
@@ -224,6 +226,7 @@ class JailSandbox(ABC):
                 spawner.spoil("a call timed out")
                 raise LimitExceeded("wall_s", wall_s, time.monotonic() - started) from None
             except FrameError as error:
+                spawner.spoil("a call broke the protocol")
                 raise ProgramFailed("FrameError", str(error)) from None
         match read[0]:
             case {"op": "result", "value": value}:

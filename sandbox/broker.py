@@ -109,6 +109,8 @@ class Outcome(BaseModel):
     answer: str | None = None
     failure: Failure | None = None
     described: Described | None = None
+    broke_protocol: bool = False
+    """No program of ours does: whoever spoke had got around the policy."""
 
     @property
     def is_silent(self) -> bool:
@@ -211,4 +213,4 @@ def _first_of(error: ValidationError) -> str:
 
 def _protocol_failure(reason: str) -> Outcome:
     message = f"the program broke the channel's protocol: {reason[:500]}"
-    return Outcome(failure=ProgramFailed("ProtocolError", message).record())
+    return Outcome(failure=ProgramFailed("ProtocolError", message).record(), broke_protocol=True)

@@ -8,6 +8,7 @@ ready. `gvisor`: as strict, on gVisor's kernel instead of the machine's. What is
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import socket
 from collections.abc import Callable
@@ -79,6 +80,7 @@ class DockerSandbox(JailSandbox):
             async with self._opening:
                 if not self._open:
                     await asyncio.to_thread(self._daemon.open, self._image, self._tier)
+                    self._pool.enough = math.ceil(self._daemon.cpus / min(self._box.cpus, self._daemon.cpus))
                     self._open = True
         container = await self._pool.acquire(kind)
         self._holding[container.connection] = container

@@ -40,10 +40,10 @@ BUILD = "build it: python -m sandbox.image (offline), or docker build as sandbox
 class Box:
     """What one container may use."""
 
-    memory_mb: int = 2048
+    memory_mb: int = 4096
     cpus: float = 2.0
     processes: int = 512
-    disk_mb: int = 256
+    disk_mb: int = 512
     """Of memory: the work folders of all its jails."""
     files: int = 4096
 
@@ -62,14 +62,15 @@ class Daemon:
         self._session = session
         self._owner = owners.own_tag()
         self._api: Any = None
-        self._cpus = 1.0
+        self.cpus = 1.0
+        """Of the machine that the engine runs on, once it is open."""
 
     def open(self, image: str, tier: Tier) -> None:
         """Connect, and see that everything is there."""
         with explained("the daemon was asked what it has"):
             self._api = connect()
             info = self._api.info()
-        self._cpus = float(info["NCPU"])
+        self.cpus = float(info["NCPU"])
         if info.get("OSType") != "linux" or info.get("Architecture") not in ("x86_64", "amd64"):
             what = f"{info.get('OSType')} on {info.get('Architecture')}"
             raise SandboxUnavailable(f"the Docker daemon runs {what}", "use one on Linux on x86_64")
@@ -143,7 +144,7 @@ class Daemon:
             pids_limit=box.processes,
             mem_limit=box.memory_mb << 20,
             memswap_limit=box.memory_mb << 20,
-            nano_cpus=int(min(box.cpus, self._cpus) * 1e9),
+            nano_cpus=int(min(box.cpus, self.cpus) * 1e9),
             ulimits=[Ulimit(name=name, soft=value, hard=value) for name, value in limits.items()],
             log_config=LogConfig(type="none"),
             ipc_mode="none",

@@ -18,8 +18,9 @@ from sandbox.jail import Kind
 from workflow.failures import SandboxUnavailable
 
 KINDS: tuple[Kind, ...] = ("program", "code", "call")
-BUSY = 4
-"""Jails in every container of a kind from which on another one is started ahead of need."""
+BUSY, CROWDED = 4, 12
+"""Jails in every container of a kind from which on another one is started ahead of need: while there are cores for it,
+and after that, so that they do not share too little memory."""
 
 
 @dataclass(eq=False)
@@ -41,11 +42,16 @@ class Pool:
         jails_each: int,
         spares: int | None,
     ) -> None:
-        """`start(kind, on_lost)` brings up one container. `spares` makes them one-shot: so many are kept ready."""
+        """`start(kind, on_lost)` brings up one container. `spares` makes them one-shot: so many are kept ready.
+
+        `self.enough` is how many of a kind use all cores; whoever knows sets it. More only come for a crowd: containers
+        that fight for cores stop each other for tenths of a second.
+        """
         if max_containers < len(KINDS):
             raise ValueError(f"max_containers={max_containers} is below {len(KINDS)}: each kind of work needs one")
         self._start = start
         self._max, self._each, self._spares = max_containers, jails_each, spares
+        self.enough = max_containers
         self._containers: dict[Kind, list[Container]] = {kind: [] for kind in KINDS}
         self._starting: dict[Kind, int] = dict.fromkeys(KINDS, 0)
         self._waiting: dict[Kind, deque[asyncio.Future[Container]]] = {kind: deque() for kind in KINDS}
@@ -106,7 +112,8 @@ class Pool:
         if self._spares is not None:
             wanted = waiting + self._spares - starting - sum(not one.used for one in usable)
         else:
-            wanted = 0 if starting else int(waiting > 0 or all(one.held >= BUSY for one in usable))
+            many = BUSY if len(usable) < self.enough else CROWDED
+            wanted = 0 if starting else int(waiting > 0 or all(one.held >= many for one in usable))
         while wanted > 0 and self._may_start(kind):
             wanted -= 1
             self._starting[kind] += 1

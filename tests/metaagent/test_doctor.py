@@ -56,7 +56,9 @@ def test_the_main_job_works_here_and_the_jail_holds() -> None:
     held = ["read a file", "read passwd", "write a file", "open a socket", "fork", "environment"]
     assert all(found[f"Jail/{name}"].detail.startswith("contained") for name in held)
     assert found["Jail/run"].state == "ok"
-    assert "walls" in found["Jail/walls"].detail
+    modes = [found[f"Jail/{name}"].detail.partition(":") for name in ("walls", "other mode")]
+    assert {mode for mode, _, _ in modes} == {"process/j", "process/j0"}
+    assert all("walls; not enforced: " in said for _, _, said in modes)
     assert found["Python/version"].state == "ok"
     assert found["GPU/nvidia"].state == "gap"
     assert doctor.SECRET_VARIABLE not in os.environ

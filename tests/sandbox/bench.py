@@ -10,8 +10,8 @@ from typing import Any
 from sandbox.conformance.backend import Subject
 from sandbox.conformance.report import Seen
 
-EVERYTHING = bool(os.environ.get("DOCKER_HOST"))
-"""As `make test-sandbox` sets it: containers too, and what takes long."""
+EVERYTHING = bool(os.environ.get("METAAGENT_TEST_SANDBOX"))
+"""As `make test-sandbox` says: containers too, or why there are none, and what takes long."""
 SEEN: dict[str, Seen] = {}
 """By configuration: what was seen while it was tested. Summed up at the end; written into the page that PAGE names."""
 

@@ -208,6 +208,7 @@ def test_a_malformed_frame_ends_the_run_as_the_programs_failure(name):
     assert outcome.failure is not None
     assert outcome.failure.kind == "program_failed"
     assert outcome.failure.fields["error_type"] == "ProtocolError"
+    assert outcome.broke_protocol
     assert len(outcome.failure.message) < 1000
     run = session.finish(outcome.answer, outcome.failure)
     assert run.answer is None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.containers.pool import KINDS, Container, Pool
+from sandbox.containers.pool import BUSY, CROWDED, KINDS, Container, Pool
 from workflow.failures import SandboxUnavailable
 
 
@@ -83,6 +83,23 @@ def test_warm_containers_are_shared_and_more_come_with_the_load():
         assert max(one.held for one in held) == 2
 
     run(work)
+
+
+def test_ahead_of_need_there_are_containers_for_all_cores_and_then_for_a_crowd():
+    async def work(world):
+        world.pool.enough = 2
+        counts = []
+        for _ in range(4 * BUSY + 2 * CROWDED):
+            await world.pool.acquire("code")
+            await settled()
+            counts.append(len(world.live))
+        came = [counts.index(number) for number in (1, 2, 3)]
+        assert came == [0, BUSY - 1, 2 * CROWDED - 1]
+        for container in world.pool.containers:
+            while container.held:
+                world.pool.release(container)
+
+    run(work, jails_each=100)
 
 
 def test_a_strict_container_serves_once_and_spares_are_ready():

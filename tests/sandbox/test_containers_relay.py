@@ -11,12 +11,14 @@ import pytest
 from jails import SHORT, Scripted, until, why_not, workflow_of
 from relays import RelaySandbox, run_relay, start_relay
 
+from sandbox.broker import Broker, _protocol_failure
 from sandbox.containers import wire
 from sandbox.containers.container import Connection
 from sandbox.containers.ports import Ports
 from sandbox.containers.streams import JailStream
+from sandbox.frames import FrameError
 from sandbox.jailed import CodeStreams
-from workflow.failures import SandboxUnavailable
+from workflow.failures import ProgramFailed, SandboxUnavailable
 from workflow.limits import CodeLimits
 
 CALLED = "sandbox.conformance.called_functions"
@@ -62,6 +64,33 @@ def test_each_limit_is_reported_as_itself(tmp_path, code, limits, expected):
         assert bool(sandbox.connections["code"].spoiled) == (expected == "wall_s")
 
     run_relay(tmp_path, work)
+
+
+def test_who_breaks_the_protocol_spoils_the_container(tmp_path, monkeypatch):
+    """No program can, but one that has got around the policy; so it is played here."""
+
+    async def broken(broker, job):
+        return _protocol_failure("a frame of its own")
+
+    async def garbled(reader):
+        raise FrameError("a frame of its own")
+
+    async def work(sandbox):
+        assert (await sandbox.run_program(workflow_of(), "q", engine=Scripted())).failure is None
+        assert await sandbox.call(f"{CALLED}:double", "é") == {"doubled": "éé"}
+        assert not sandbox.connections["program"].spoiled
+        assert not sandbox.connections["call"].spoiled
+        monkeypatch.setattr(Broker, "serve", broken)
+        run = await sandbox.run_program(workflow_of(), "q", engine=Scripted())
+        assert run.failure is not None
+        assert run.failure.fields["error_type"] == "ProtocolError"
+        assert "protocol" in sandbox.connections["program"].spoiled
+        monkeypatch.setattr("sandbox.base.read_frame", garbled)
+        with pytest.raises(ProgramFailed, match="a frame of its own"):
+            await sandbox.call(f"{CALLED}:double", "é")
+        assert "protocol" in sandbox.connections["call"].spoiled
+
+    run_relay(tmp_path, work, preload=(CALLED,))
 
 
 def test_megabytes_both_ways(tmp_path):

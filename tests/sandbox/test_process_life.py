@@ -6,9 +6,11 @@ import os
 import signal
 import socket
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from jails import (
+    SHORT,
     Scripted,
     hatcheries,
     jailed_processes,
@@ -18,6 +20,8 @@ from jails import (
     zygote_pid,
 )
 
+from sandbox.code_process import JailedCode, collect
+from sandbox.jailed import Jailed
 from workflow.failures import SandboxUnavailable
 from workflow.limits import CodeLimits, Limits
 
@@ -137,3 +141,52 @@ def test_threads_without_the_c_library_are_counted_too(jail):
     if jail.mode == "j0":
         pytest.skip("mode j0 counts threads only where runs have users of their own")
     assert 10 < int(jail.code(THREADS).stdout) <= 4096
+
+
+class Deaf(asyncio.WriteTransport):
+    """A jail's stdin, of which nothing is ever read."""
+
+    def __init__(self):
+        super().__init__()
+        self.held, self.ending, self.aborted = b"", False, False
+
+    def write(self, data):
+        self.held += data
+
+    def write_eof(self):
+        self.ending = True
+
+    def is_closing(self):
+        return self.ending
+
+    def get_write_buffer_size(self):
+        return len(self.held)
+
+    def abort(self):
+        self.aborted, self.held = True, b""
+
+
+@pytest.mark.parametrize("stdin", [b"x" * 1000, b""])
+def test_stdin_that_was_never_read_is_let_go_when_its_zygote_dies(stdin):
+    """An ended stream with nothing left to send closes by itself; aborting that twice is an error in asyncio."""
+
+    class Dying:  # as much of a `Spawner` as is used
+        async def open_code(self, source, limits, workspace, streams):
+            ended = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(0.05, ended.set_exception, SandboxUnavailable("the zygote has ended"))
+            return Jailed(1, ended, dying), deaf
+
+        def kill(self, number):
+            return None
+
+        def spoil(self, reason):
+            return None
+
+    async def work():
+        process = await JailedCode.start(dying, "", SHORT, None, lambda: None)
+        with pytest.raises(SandboxUnavailable):
+            await collect(process, stdin)
+
+    deaf, dying = Deaf(), cast(Any, Dying())
+    asyncio.run(asyncio.wait_for(work(), 10))
+    assert (deaf.ending, deaf.aborted) == (True, bool(stdin))

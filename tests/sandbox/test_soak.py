@@ -73,7 +73,10 @@ def test_a_pool_that_grew_is_no_leak_and_one_that_keeps_its_containers_is():
     warm, after = Sample(0, 1, 21, 0, 2, {}), Sample(1, 1, 31, 0, 3, {})
     assert verdict(warm, after, []) == []
     assert verdict(warm, Sample(1, 2, 31, 4, 3, {}), []) == ["processes: 1 before, 2 after", "files: 0 before, 4 after"]
-    assert verdict(warm, Sample(1, 1, 31, 0, 2, {}), []) == ["descriptors: 21 before, 31 after"]
+    assert verdict(warm, Sample(1, 1, 31, 0, 2, {}), []) == [], "connections to the engine; closing tells"
+    assert verdict(warm, Sample(1, 1, 90, 0, 2, {}), []) == ["descriptors: 21 before, 90 after"]
+    alone = Sample(0, 4, 21, 0, 0, {})
+    assert verdict(alone, Sample(1, 4, 31, 0, 0, {}), []) == ["descriptors: 21 before, 31 after"]
     cold = Sample(0, 1, 8, 0, 0, {})
     assert remains(cold, after) == ["descriptors: 8 before, 31 after", "containers: 0 before, 3 after"]
     assert remains(cold, cold) == []

@@ -1,5 +1,7 @@
 """The strength table claims what the suite sees, neither more nor less, for every configuration that runs here."""
 
+from pathlib import Path
+
 import pytest
 from bench import Bench
 
@@ -16,6 +18,11 @@ def test_the_table_claims_what_was_seen(bench: Bench, outside: Outside, verdicts
     every = [verdict for one_family in verdicts.values() for verdict in one_family]
     seen = bench.run(walls_seen(bench.subject, every, outside))
     assert seen == {wall.name: wall.holds(bench.subject.backend.name) for wall in WALLS}
+
+
+def test_the_page_has_the_table_of_today() -> None:
+    page = Path(__file__).parents[2] / "docs" / "sandbox.md"
+    assert strength_table() in page.read_text(encoding="utf-8"), "run make test-sandbox PAGE=docs/sandbox.md"
 
 
 def test_every_wall_is_probed_and_every_probe_is_of_a_wall() -> None:
