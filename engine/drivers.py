@@ -175,10 +175,17 @@ class _Connection:
             asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout=30)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=30)
+            if not self._thread.is_alive():
+                self._loop.close()
 
     async def _close(self) -> None:
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        under_way = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in under_way:
             task.cancel()
+        if under_way:
+            # Suspended plain calls are greenlets of this thread: they have to be unwound in it, and before it ends.
+            await asyncio.wait(under_way, timeout=10)
         await self.engine.close()
 
 

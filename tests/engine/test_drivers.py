@@ -528,6 +528,36 @@ def test_disconnecting_ends_runs_that_are_under_way(connected: Callable[..., Can
     assert len(ended) == 1
 
 
+def test_disconnecting_unwinds_plain_code_in_its_own_thread_and_leaves_no_thread(
+    connected: Callable[..., CannedEngine],
+) -> None:
+    engine = connected(HangingEngine("A"))
+    unwound: list[str] = []
+
+    class Deep(WorkflowNode):
+        """Plain code, suspended at some depth, whose unwinding can be seen."""
+
+        def process(self, context: Context) -> Message:
+            try:
+                return EnsembleNode("e", [agent("A"), agent("B")]).process(context)
+            finally:
+                unwound.append(threading.current_thread().name)
+
+    def run() -> None:
+        with pytest.raises(BaseException):
+            Workflow().add_nodes([Deep("d")]).run("Q?")
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while "A" not in [request.agent for request in engine.requests]:
+        time.sleep(0.01)
+    disconnect()
+    assert unwound == ["metaagent-engine"]
+    assert "metaagent-engine" not in [each.name for each in threading.enumerate()]
+    thread.join(timeout=5)
+    assert not thread.is_alive()
+
+
 def test_an_interrupt_stops_the_agents_too(connected: Callable[..., CannedEngine]) -> None:
     engine = connected(HangingEngine("A"))
 
