@@ -42,7 +42,8 @@ SandboxName = Annotated[
         "--sandbox",
         metavar="NAME",
         envvar="METAAGENT_SANDBOX",
-        help="Where programs run: process (the default), docker, docker/strict or docker/gvisor.",
+        help="Where programs run: process (the default), docker, docker/strict or docker/gvisor. process/weak "
+        "lets trusted code run where the kernel cannot keep it in.",
     ),
 ]
 CacheFolder = Annotated[

@@ -123,14 +123,15 @@ async def open_engine(spec: str, cache: Path | None = None) -> AsyncIterator[Eng
 def open_sandbox(name: str | None = None, *, grading: bool = False) -> JailSandbox:
     """A sandbox in which programs can be checked, and answers graded if asked for.
 
-    `name` is process, docker, docker/warm, docker/strict or docker/gvisor; without one METAAGENT_SANDBOX decides.
+    `name` is process, process/weak (which lets code run where the kernel cannot keep it in), docker, docker/warm,
+    docker/strict or docker/gvisor; without one METAAGENT_SANDBOX decides.
     """
     name = name or os.environ.get("METAAGENT_SANDBOX") or "process"
     preload = (CHECKER, MATH_WORKER) if grading else (CHECKER,)
-    if name == "process":
-        return ProcessSandbox(preload=preload)
+    if name in ("process", "process/weak"):
+        return ProcessSandbox(preload=preload, allow_weak=name == "process/weak")
     if name not in DOCKER_TIERS:
-        usage_error(f"there is no sandbox {name!r}. Fix: use process, {', '.join(DOCKER_TIERS)}")
+        usage_error(f"there is no sandbox {name!r}. Fix: use process, process/weak, {', '.join(DOCKER_TIERS)}")
     return DockerSandbox(preload=preload, tier=DOCKER_TIERS[name])
 
 

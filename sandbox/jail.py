@@ -35,8 +35,9 @@ _LANDLOCK_TRUNCATE = 3
 """First version that keeps a process from emptying files of its own user."""
 
 WALL_FIX = (
-    "run on a kernel with landlock (5.13 or later; 6.2 without root), where user namespaces are allowed, or in Docker; "
-    "allow_weak=True runs code that is trusted not to look around"
+    "run on a kernel with landlock (5.13 or later; 6.2 without root), or where user namespaces are allowed, or on "
+    "gVisor (docker/gvisor); code that is trusted not to look around runs with ProcessSandbox(allow_weak=True) or "
+    "--sandbox process/weak"
 )
 
 _PROGRAM_FILTER = seccomp.program_filter()

@@ -31,7 +31,8 @@ class Seen:
         if self.why_not:
             return f"cannot run here: {self.why_not}"
         held = sum(verdict.contained for verdict in self.verdicts)
-        counts = [f"{held} of {len(self.verdicts)} attacks contained", f"{self.passed} checks passed"]
+        of = "" if len(self.verdicts) == len(ATTACKS) else f" ({len(ATTACKS)} are in the corpus)"
+        counts = [f"{held} of {len(self.verdicts)} attacks{of} contained", f"{self.passed} checks passed"]
         counts += [f"{len(self.failed)} FAILED"] if self.failed else []
         return ", ".join([*counts, f"{len(self.left_out)} left out"])
 
@@ -67,6 +68,8 @@ def result_table(results: list[Seen]) -> str:
                 str(len(seen.left_out) + len(seen.verdicts) - len(tried)),
             ]
         )
+        if len(seen.verdicts) < len(ATTACKS):
+            notes.append(f"- `{seen.name}` was put to {len(seen.verdicts)} of the corpus's {len(ATTACKS)} attacks")
         notes += [f"- `{seen.name}`, check `{name}` failed: {why}" for name, why in seen.failed.items()]
         notes += [f"- `{seen.name}`, check `{name}` left out: {why}" for name, why in seen.left_out.items()]
         notes += [

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -544,7 +545,7 @@ def test_disconnecting_unwinds_plain_code_in_its_own_thread_and_leaves_no_thread
                 unwound.append(threading.current_thread().name)
 
     def run() -> None:
-        with pytest.raises(BaseException):
+        with pytest.raises(CancelledError):
             Workflow().add_nodes([Deep("d")]).run("Q?")
 
     thread = threading.Thread(target=run, daemon=True)

@@ -1,5 +1,4 @@
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +6,7 @@ from typing import Any
 
 import docker_engine
 import pytest
-from bench import EVERYTHING, SEEN, Bench
+from bench import EVERYTHING, PAGE, SEEN, Bench
 from grader import passed_tests
 from jails import Jail, why_not
 
@@ -98,8 +97,9 @@ def bench(request: pytest.FixtureRequest, outside: Outside) -> Iterator[Bench]:
 
 
 def corpus(bench: Bench) -> list[Attack]:
-    """All attacks; two of each family and kind where every run waits for a container of its own."""
-    if bench.subject.backend.name not in ("docker/strict", "docker/gvisor"):
+    """All attacks; where every run waits for a container of its own, two of each family and kind, unless the page is
+    to be written."""
+    if PAGE or bench.subject.backend.name not in ("docker/strict", "docker/gvisor"):
         return [*ATTACKS]
     counts: Counter[tuple[str, str]] = Counter()
     chosen = []
@@ -114,7 +114,7 @@ def corpus(bench: Bench) -> list[Attack]:
 def verdicts(bench: Bench, outside: Outside) -> dict[str, list[Verdict]]:
     """By family. All of them at once, since many last as long as their limits."""
     found: dict[str, list[Verdict]] = {}
-    for verdict in bench.run(contain(bench.subject, corpus(bench), outside, passed_tests), 900):
+    for verdict in bench.run(contain(bench.subject, corpus(bench), outside, passed_tests), 3000):
         found.setdefault(verdict.attack.family, []).append(verdict)
         bench.seen.verdicts.append(verdict)
     return found
@@ -123,10 +123,10 @@ def verdicts(bench: Bench, outside: Outside) -> dict[str, list[Verdict]]:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     for seen in SEEN.values():
         terminalreporter.write_line(f"{seen.name}: {seen.summary()}")
-    if page := os.environ.get("PAGE"):
-        path = Path(page)
+    if PAGE:
+        path = Path(PAGE)
         results = [
             SEEN.get(name) or Seen(name, why_not="left out when this page was written") for name in CONFIGURATIONS
         ]
         path.write_text(written_into(path.read_text(encoding="utf-8"), results), encoding="utf-8")
-        terminalreporter.write_line(f"written to {page}")
+        terminalreporter.write_line(f"written to {PAGE}")

@@ -25,7 +25,7 @@ REQUIRED = {
 """Families that must be there, in two variants at least."""
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_attack_is_contained(verdicts: dict[str, list[Verdict]], family: str) -> None:
     assert {verdict.attack.id: verdict.escapes for verdict in verdicts[family] if not verdict.contained} == {}

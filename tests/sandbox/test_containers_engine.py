@@ -14,6 +14,7 @@ import pytest
 from docker_engine import TIERS, containers, of_session, why_no
 from jails import SHORT, Scripted, until, workflow_of
 
+from metaagent.containers import clean
 from sandbox.containers import DockerSandbox, leftovers
 from sandbox.containers.daemon import OWNER_LABEL, Box, connect
 from workflow.failures import LimitExceeded, SandboxUnavailable
@@ -273,7 +274,11 @@ def test_leftovers_of_the_dead_are_found_and_removed_and_no_others():
             (ours,) = of_session(sandbox)
             lives = [found[name].owner_lives for name in (made[0], made[1], ours["Id"])]
             assert lives == [False, None, True]
-            leftovers.remove(found[made[0]], api)
+            cleaned = clean(30)
+            assert any(made[0][:12] in line for line in cleaned.removed)
+            assert cleaned.failed == []
+            assert any(made[1][:12] in line and "cannot be seen from here" in line for line in cleaned.kept)
+            assert any(ours["Id"][:12] in line and "in use" in line for line in cleaned.kept)
             for kept in (made[1], ours["Id"]):
                 with pytest.raises(ValueError, match="in use"):
                     leftovers.remove(found[kept], api)

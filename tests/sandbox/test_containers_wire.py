@@ -3,8 +3,11 @@
 import asyncio
 import random
 import struct
+import tracemalloc
 from itertools import pairwise
 
+import pytest
+from growth import check_linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +74,80 @@ def test_no_bytes_of_a_container_raise(said, docker):
         assert connection.idle
 
     asyncio.run(main())
+
+
+def of_docker(*parts, source=1):
+    return b"".join(struct.pack(">BxxxI", source, len(part)) + part for part in parts)
+
+
+def at_once(data):
+    return [data]
+
+
+def bytewise(data):
+    return [data[at : at + 1] for at in range(len(data))]
+
+
+FAMILIES = {
+    "small frames": lambda n: at_once(of_docker(wire.frame(wire.DATA, 1, b"x", wire.STDOUT) * n)),
+    "frames of nothing": lambda n: at_once(of_docker(wire.frame(wire.CREDIT, 9) * n)),
+    "small frames, each in a part of its own": lambda n: at_once(of_docker(*[wire.frame(wire.DATA, 1, b"x", 1)] * n)),
+    "parts of nothing": lambda n: at_once(of_docker(*[b""] * n)),
+    "parts of stderr": lambda n: at_once(of_docker(*[b"e" * 9] * n, source=2)),
+    "one frame, byte by byte": lambda n: bytewise(of_docker(wire.frame(wire.DATA, 1, b"x" * n, wire.STDOUT))),
+    "one frame, in parts of a byte": lambda n: at_once(of_docker(*bytewise(wire.frame(wire.DATA, 1, b"x" * n, 1)))),
+    "one frame that never ends": lambda n: bytewise(of_docker(wire.frame(wire.DATA, 1, b"x" * n)[: n // 2])),
+    "a failure with a long reason": lambda n: at_once(
+        of_docker(wire.frame(wire.FAILED, 1, b'{"error":"' + b"e" * n + b'","errno":1,"fix":"' + b"f" * n + b'"}'))
+    ),
+    "a failure nested deeply": lambda n: at_once(of_docker(wire.frame(wire.FAILED, 1, b"[" * n + b"]" * n))),
+}
+
+
+def receive(pieces):
+    """What a connection with one run of code, whose output nobody reads, makes of what its relay sends."""
+
+    async def main():
+        connection = Connection("code", "docker/warm", lambda _: None, docker=True)
+        readers = [asyncio.StreamReader() for _ in range(2)]
+        stdout, stderr = (asyncio.StreamReaderProtocol(reader) for reader in readers)
+        await connection.open_code(b"1", {}, None, CodeStreams(asyncio.BaseProtocol(), stdout, stderr))
+        for piece in pieces:
+            connection.data_received(piece)
+        return connection.lost
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_container_sends_costs_time_in_proportion_to_its_size(family):
+    def work(size):
+        pieces = FAMILIES[family](size)
+        return lambda: receive(pieces)
+
+    check_linear(family, work, 20_000)
+
+
+FLOODS = {
+    "output that nobody reads": of_docker(wire.frame(wire.DATA, 1, b"x" * wire.CHUNK, wire.STDOUT)),
+    "stderr of the relay": of_docker(b"e" * wire.CHUNK, source=2),
+    "output of a run that is over": of_docker(wire.frame(wire.DATA, 9, b"x" * wire.CHUNK, wire.STDOUT)),
+    "credit": of_docker(wire.frame(wire.CREDIT, 1, wire.COUNT.pack(2**32 - 1), wire.STDIN)),
+    "parts of a frame that is too long": of_docker(b"\xff" * wire.CHUNK),
+    "a part that is too long": b"\x01\0\0\0\xff\xff\xff\xff" + b"x" * wire.CHUNK,
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_container_that_floods_fills_no_memory(flood):
+    receive([FLOODS[flood]])  # what is imported and cached at the first time
+    tracemalloc.start()
+    try:
+        receive(FLOODS[flood] for _ in range(1000))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * wire.MAX_REPLY, f"{peak} bytes of memory"
 
 
 SIZES = st.lists(st.integers(1, 3 * wire.WINDOW), min_size=1, max_size=4)

@@ -159,6 +159,62 @@ def test_programs_without_policy_and_jail_are_not_contained(watched: Outside, tm
     assert {attack.id: got.get(attack.id) for attack in claims if got.get(attack.id) != ESCAPED} == {}
 
 
+NAIVE_GRADER = """
+import builtins, json, operator, sys
+question = "assert square(3) == 9"  # as files of tests are read
+
+def verdict(passed):
+    print(json.dumps({"test": "pass" if passed else "fail", "detail": ""}))
+
+def compare(function, argument, expected):
+    got = function(argument)
+    return got == expected
+
+def asserted(names):
+    try:
+        exec("assert square(3) == 9", names)
+    except AssertionError:
+        return False
+    return True
+
+def called(names):
+    return compare(names["square"], 3, 9)
+
+def mapped(names):
+    return builtins.all(map(operator.eq, [names["square"](3)], [9]))
+
+def as_json(names):
+    return json.dumps(names["square"](3)) == json.dumps(9)
+
+names = {"__name__": "solution"}
+exec(sys.argv[1], names)
+verdict({"asserted": asserted, "called": called, "mapped": mapped, "as_json": as_json}[sys.argv[2]](names))
+"""
+STALLS = {"a flood instead of an answer", "memory instead of an answer", "sleep instead of an answer"}
+"""They want to break the grader, not to pass."""
+GUESSES = {"a nonce guessed", "asserts switched off", "stdin read ahead"}
+"""They know of no grader that would fall for them: they are there for the graders of tomorrow."""
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [each for each in ATTACKS if each.kind == "grade" and each.name not in STALLS | GUESSES],
+    ids=lambda a: a.id,
+)
+def test_a_grader_in_the_process_of_the_solution_passes_wrong_ones(tmp_path: Path, attack: Attack) -> None:
+    """Each wrong solution of the corpus passes a test where a grader shares its process and believes what it prints."""
+    (tmp_path / "tests.py").write_text("assert square(3) == 9\n")
+    fell_for_it = []
+    for way in ("asserted", "called", "mapped", "as_json"):
+        done = subprocess.run(
+            [sys.executable, "-c", NAIVE_GRADER, attack.source, way],
+            capture_output=True, text=True, timeout=60, cwd=tmp_path,
+        )  # fmt: skip
+        said = [line for line in done.stdout.splitlines() if '"test": ' in line]
+        fell_for_it.append('"pass"' in said[0] if said else done.returncode == 0)
+    assert any(fell_for_it), (done.stdout, done.stderr)
+
+
 class _WithoutSeccomp(ProcessSandbox):
     """Its code runs in mode j0 with no filter for system calls."""
 
