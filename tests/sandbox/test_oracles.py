@@ -112,12 +112,18 @@ def test_a_started_process_is_noticed_and_ended(watched: Outside) -> None:
 
 
 @pytest.mark.parametrize(
-    "attack", [attack for attack in ATTACKS if attack.control and attack.kind == "code"], ids=lambda attack: attack.id
+    "attack",
+    [attack for attack in ATTACKS if attack.control and attack.kind in ("code", "unguarded")],
+    ids=lambda attack: attack.id,
 )
 def test_code_without_a_jail_is_not_contained(watched: Outside, tmp_path: Path, attack: Attack) -> None:
     with (tmp_path / "said").open("w+") as said:  # a pipe would be held open by what it starts
         done = subprocess.run(
-            [sys.executable, "-c", watched.fill_in(attack.source)], stdout=said, stderr=said, timeout=60, cwd=tmp_path
+            [sys.executable, "-u", "-c", watched.fill_in(attack.source)],
+            stdout=said,
+            stderr=said,
+            timeout=60,
+            cwd=tmp_path,
         )
         said.seek(0)
         text = said.read()

@@ -23,6 +23,7 @@ attempt("chmod", lambda: os.chmod("@VICTIM@", 0))
 attempt("getcwd", os.getcwd)
 """
         },
+        control=("anything at all",),
     ),
     *attempts(
         "/proc/1/root",
@@ -35,6 +36,7 @@ for pid in ("1", "self", "@HOST@", "thread-self", str(os.getppid())):
         attempt((pid, name), lambda: os.readlink(f"/proc/{pid}/{name}"))
 """
         },
+        control=("by number and by self",),
     ),
     *attempts(
         "symlinks",
@@ -47,6 +49,7 @@ attempt("readlink", lambda: os.readlink("/proc/self/exe"))
 attempt("rename", lambda: os.rename("@VICTIM@", "@FOLDER@/other"))
 """
         },
+        control=("made, read and moved",),
     ),
     *attempts(
         "network",
@@ -60,11 +63,13 @@ attempt("pair", lambda: socket.socketpair())
 attempt("tcp", lambda: socket.create_connection(("127.0.0.1", @PORT@), 2))
 """
         },
+        control=("any socket",),
     ),
     *attempts(
         "vsock",
         "unguarded",
         {"a socket": "for kind in (1, 2, 5):\n    attempt(kind, lambda: socket.socket(40, kind))"},
+        control=("a socket",),
     ),
     *attempts(
         "daemon",
@@ -96,6 +101,7 @@ attempt("owner", lambda: __import__("fcntl").fcntl(3, 8, HOST))
 attempt("owner", lambda: __import__("fcntl").ioctl(3, 0x8901, struct.pack("i", HOST)))
 """
         },
+        control=("to anybody",),
     ),
     *attempts(
         "ptrace",
@@ -118,6 +124,7 @@ for pid in (HOST, BYSTANDER, os.getppid()):
     attempt("writev", lambda: syscall(311, pid, 0, 0, 0, 0, 0))
 """
         },
+        control=("read and write",),
     ),
     *attempts(
         "/proc/self/mem",
@@ -129,6 +136,7 @@ for pid in ("self", HOST, BYSTANDER):
     attempt(pid, lambda: os.open(f"/proc/{pid}/maps", os.O_RDONLY))
 """
         },
+        control=("own and others' memory",),
     ),
     *attempts(
         "user namespaces",
@@ -141,8 +149,14 @@ for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000):
 attempt("setns", lambda: syscall(308, 0, 0))
 """
         },
+        control=("unshare, clone, setns",),
     ),
-    *attempts("io_uring", "unguarded", {"set up": 'attempt("setup", lambda: syscall(425, 8, buffer(120)))'}),
+    *attempts(
+        "io_uring",
+        "unguarded",
+        {"set up": 'attempt("setup", lambda: syscall(425, 8, buffer(120)))'},
+        control=("set up",),
+    ),
     *attempts(
         "raw memory",
         "unguarded",
@@ -152,6 +166,7 @@ attempt("mapped", lambda: syscall(9, 0, 4096, 7, 0x22, -1, 0))
 attempt("protected", lambda: syscall(10, ctypes.addressof(buffer(8192)) & -4096, 4096, 7))
 """
         },
+        control=("machine code",),
     ),
     *attempts(
         "kernel surface",
@@ -163,6 +178,7 @@ for number in (165, 161, 157, 160, 321, 298, 323, 250, 135, 203, 41, 57, 59, 105
 attempt("limits", lambda: __import__("resource").setrlimit(9, (-1, -1)))
 """
         },
+        control=("calls with zeros",),
     ),
     *attempts(
         "descriptors inherited",
