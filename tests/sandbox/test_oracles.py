@@ -199,7 +199,7 @@ verdict({"asserted": asserted, "called": called, "mapped": mapped, "as_json": as
 STALLS = {"a flood instead of an answer", "memory instead of an answer", "sleep instead of an answer"}
 """They want to break the grader, not to pass."""
 GUESSES = {"a nonce guessed", "asserts switched off", "stdin read ahead"}
-"""They know of no grader that would fall for them: they are there for the graders of tomorrow."""
+"""No grader this simple falls for them."""
 
 
 @pytest.mark.parametrize(
