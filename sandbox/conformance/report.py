@@ -31,7 +31,7 @@ class Seen:
         if self.why_not:
             return f"cannot run here: {self.why_not}"
         held = sum(verdict.contained for verdict in self.verdicts)
-        of = "" if len(self.verdicts) == len(ATTACKS) else f" ({len(ATTACKS)} are in the corpus)"
+        of = "" if len(self.verdicts) in (0, len(ATTACKS)) else f" ({len(ATTACKS)} are in the corpus)"
         counts = [f"{held} of {len(self.verdicts)} attacks{of} contained", f"{self.passed} checks passed"]
         counts += [f"{len(self.failed)} FAILED"] if self.failed else []
         return ", ".join([*counts, f"{len(self.left_out)} left out"])
