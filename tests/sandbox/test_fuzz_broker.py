@@ -7,13 +7,12 @@ mutations of conversations that real programs had.
 import asyncio
 import json
 import random
-import tracemalloc
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from growth import check_linear
+from growth import check_linear, peak_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jails import Scripted
@@ -279,12 +278,7 @@ def test_one_frame_costs_time_and_memory_in_proportion_to_its_size(family):
 
     check_linear(family, work, 20_000)
     data = framed(FAMILIES[family](100_000))
-    tracemalloc.start()
-    try:
-        check([data])
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    peak = peak_bytes(lambda: check([data]))
     # 24 bytes of memory for an empty list of 3 bytes, and pydantic's copy: far from a power of the size.
     assert peak < 100 * len(data) + (8 << 20), f"{peak} bytes of memory for {len(data)} bytes"
 
