@@ -1,0 +1,59 @@
+"""The image's two recipes hold the same: what the Dockerfile copies and links, and what the offline recipe packs.
+
+Whether an image serves runs is for test_containers_engine.py.
+"""
+
+import io
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from sandbox.image import rootfs
+from sandbox.image.content import DEVICES, JAIL_ROOT, PACKAGES
+
+DOCKERFILE = (Path(rootfs.__file__).parent / "Dockerfile").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def packed() -> dict[str, tarfile.TarInfo]:
+    target = io.BytesIO()
+    rootfs.write_rootfs(target)
+    target.seek(0)
+    with tarfile.open(fileobj=target) as tar:
+        return {member.name.strip("/"): member for member in tar}
+
+
+def test_the_dockerfile_copies_our_packages() -> None:
+    copied = set(re.findall(r"^COPY (\w+) /opt/metaagent/\1$", DOCKERFILE, re.MULTILINE))
+    assert set(PACKAGES) <= copied
+    assert copied - set(PACKAGES) == {"metaagent"}, "which pip needs in order to install, and removes again"
+
+
+def test_both_recipes_link_the_root_into_the_jails(packed: dict[str, tarfile.TarInfo]) -> None:
+    [names] = re.findall(r"for name in ([\w ]+); do ln -s jail/\$name", DOCKERFILE)
+    for name in {"lib64", "opt", "scratch", "bin"}:
+        assert name in names.split()
+        assert packed[name].issym()
+        assert packed[name].linkname.strip("/") == f"{JAIL_ROOT.strip('/')}/{name}"
+    [devices] = re.findall(r"for name in ([\w ]+); do : >/top/jail/dev/\$name", DOCKERFILE)
+    assert {f"/dev/{name}" for name in devices.split()} == set(DEVICES)
+
+
+def test_the_offline_recipe_packs_the_packages_and_what_they_need_and_no_more(
+    packed: dict[str, tarfile.TarInfo],
+) -> None:
+    for package in PACKAGES:
+        assert f"jail/opt/metaagent/{package}/__init__.py" in packed
+    for module in ("RestrictedPython", "pydantic", "greenlet"):
+        assert any(f"/site-packages/{module}/" in name for name in packed), module
+    assert [name for name in packed if re.search("/(pytest|ruff|metaagent/metaagent)/", name)] == []
+    assert {member.uid for member in packed.values()} | {member.gid for member in packed.values()} == {0}
+
+
+def test_the_same_content_gives_the_same_bytes() -> None:
+    first, second = io.BytesIO(), io.BytesIO()
+    rootfs.write_rootfs(first)
+    rootfs.write_rootfs(second)
+    assert first.getvalue() == second.getvalue()
