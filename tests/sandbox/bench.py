@@ -13,7 +13,7 @@ from sandbox.conformance.report import Seen
 EVERYTHING = bool(os.environ.get("METAAGENT_TEST_SANDBOX"))
 """As `make test-sandbox` says: containers too, or why there are none, and what takes long."""
 PAGE = os.environ.get("PAGE")
-"""The page that what was seen is written into; all attacks are made for it, on every backend."""
+"""The page that what was seen is written into."""
 SEEN: dict[str, Seen] = {}
 """By configuration: what was seen while it was tested. Summed up at the end."""
 
