@@ -91,7 +91,7 @@ WALLS: tuple[Wall, ...] = (
         "all files",
         "the files of a run or workspace together stay below `disk_mb`",
         {"process/j": "tmpfs of its own"},
-        "j0: as much as the temporary folder holds; docker: the container's tmpfs, 256 MB for all its runs",
+        "j0: as much as the temporary folder holds; docker: the container's tmpfs, `Box.disk_mb` for all its runs",
     ),
     Wall("channel", "no answer, reply or failure can be forged", _all("the broker checks every frame")),
     Wall("policy", "programs get no class internals, frames, real modules", _all("RestrictedPython and guards")),

@@ -6,6 +6,7 @@ import pytest
 from bench import Bench
 
 from sandbox.conformance.attacks import FAMILIES
+from sandbox.conformance.attacks import ATTACKS
 from sandbox.conformance.contain import Verdict
 from sandbox.conformance.outside import Outside
 from sandbox.conformance.probes import BY_FAMILIES, BY_QUESTION, walls_seen
@@ -53,6 +54,7 @@ def test_the_page_names_what_did_not_run_and_what_got_through(verdicts: dict[str
     assert "0 / 1" in text
     assert "2 / 3" in text
     assert "did not contain" in text
+    assert f"`process/j` was put to 1 of the corpus's {len(ATTACKS)} attacks" in text
     assert "`docker/gvisor` did not run: no runsc" in text
     page = written_into(f"before\n{BEGIN}\nstale words\n{END}\nafter\n", results)
     assert page.startswith("before\n")
