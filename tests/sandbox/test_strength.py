@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from bench import Bench
 
-from sandbox.conformance.attacks import FAMILIES
-from sandbox.conformance.attacks import ATTACKS
+from sandbox.conformance.attacks import ATTACKS, FAMILIES
 from sandbox.conformance.contain import Verdict
 from sandbox.conformance.outside import Outside
 from sandbox.conformance.probes import BY_FAMILIES, BY_QUESTION, walls_seen
