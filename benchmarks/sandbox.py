@@ -34,6 +34,7 @@ CLIENTS = (2, 8)
 WARM_UP_S = 5.0
 PYTHON = [sys.executable, "-c", "print(1)"]
 REFERENCE = "plain subprocess, python -c"
+BARE = "bare mechanism of "
 RESULTS = Path(__file__).parent / "results" / "sandbox.json"
 PROGRAM = """
 from workflow import AgentNode, Workflow
@@ -111,13 +112,16 @@ def program(sandbox: Sandbox) -> Run:
     return run
 
 
-async def bare(mode: str, clients: int, seconds: float) -> Row:
+async def bare(name: str, clients: int, seconds: float) -> Row:
     """As many loops side by side as there are clients; each of them waits for its own run."""
-    count = int(seconds * 200) + 10
+    backend, _, mode = name.partition("/")
+    count = str(int(seconds * 200) + 10)
 
     async def loop() -> list[float]:
         folder = tempfile.mkdtemp()
-        words = [sys.executable, "-m", "benchmarks.bare_jail", mode, str(count), folder]
+        words = [sys.executable, "-m", "benchmarks.bare_container", count]
+        if backend == "process":
+            words[2:] = ["benchmarks.bare_jail", mode, count, folder]
         try:
             process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             said, complaint = await asyncio.wait_for(process.communicate(), 120)
@@ -129,7 +133,7 @@ async def bare(mode: str, clients: int, seconds: float) -> Row:
 
     loops = await asyncio.gather(*(loop() for _ in range(clients)))
     took = [each for times in loops for each in times]
-    return row(f"bare mechanism of {mode}", clients, took, max(map(sum, loops)))
+    return row(f"{BARE}{name}", clients, took, max(map(sum, loops)))
 
 
 @contextlib.asynccontextmanager
@@ -175,6 +179,10 @@ class Benchmark:
     async def add_run(self, name: str, run: Run) -> None:
         await self.add(name, lambda clients: measured(name, run, clients, self.seconds))
 
+    async def add_bare(self, name: str) -> None:
+        # One loop per core of the machine that the goals name: more would only take time from each other.
+        await self.add(BARE + name, lambda clients: bare(name, clients, self.seconds), CLIENTS[:1])
+
     async def add_sandbox(self, name: str, sandbox: Sandbox) -> None:
         try:
             await self.add_run(f"{name}, code", code(sandbox))
@@ -185,10 +193,7 @@ class Benchmark:
     async def measure(self) -> None:
         await self.add_run(REFERENCE, command(PYTHON))
         for mode in ("j0", "j"):
-            # One loop per core of the machine that the goals name: more would only take time from each other.
-            await self.add(
-                f"bare mechanism of {mode}", lambda clients, mode=mode: bare(mode, clients, self.seconds), CLIENTS[:1]
-            )
+            await self.add_bare(f"process/{mode}")
             await self.add_sandbox(f"process/{mode}", ProcessSandbox(mode=mode))
         await self.measure_docker()
         if shutil.which("bwrap"):
@@ -211,6 +216,7 @@ class Benchmark:
         except Exception as error:  # of a library that may be absent, or of an engine that is not there
             self.missing["docker"] = f"{type(error).__name__}: {error}"[:300]
             return
+        await self.add_bare("docker/warm")
         for tier in ("warm", "strict", "gvisor"):
             await self.add_sandbox(f"docker/{tier}", DockerSandbox(tier=tier))
         try:
@@ -234,14 +240,12 @@ class Benchmark:
 
     def of_bare(self) -> list[str]:
         """The sandbox against its bare mechanism, which has a loop per core, with as many clients and with more."""
-        bare = {each.name: each.runs_per_s for each in self.rows if each.name.startswith("bare mechanism")}
         lines = []
-        for mode in ("j0", "j"):
-            ours = [each for each in self.rows if each.name == f"process/{mode}, code"]
-            alone = bare.get(f"bare mechanism of {mode}")
-            if ours and alone:
-                shares = ", ".join(f"{each.runs_per_s / alone:.0%} with {each.clients} clients" for each in ours)
-                lines.append(f"process/{mode} makes of its bare mechanism's runs per second: {shares}")
+        for alone in (each for each in self.rows if each.name.startswith(BARE)):
+            name = alone.name.removeprefix(BARE)
+            ours = [each for each in self.rows if each.name == f"{name}, code"]
+            shares = [f"{each.runs_per_s / alone.runs_per_s:.0%} with {each.clients} clients" for each in ours]
+            lines.append(f"{name} makes of its bare mechanism's runs per second: {', '.join(shares)}")
         return lines
 
 

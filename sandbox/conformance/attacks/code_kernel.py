@@ -146,15 +146,26 @@ attempt("user map", lambda: open("/proc/self/uid_map", "w").write("0 0 1"))
 """,
 }
 MOUNTS = {
-    "mounts": """
+    "mount": """
 attempt("mount", lambda: syscall(165, b"none", b".", b"tmpfs", 0, 0))
 attempt("bind", lambda: syscall(165, b"/", b".", 0, 4096, 0))
+attempt("proc", lambda: syscall(165, b"proc", b".", b"proc", 0, 0))
 attempt("remount writable", lambda: syscall(165, b"none", b"/", 0, 32, 0))
-attempt("umount", lambda: syscall(166, b"/", 2))
+attempt("propagation", lambda: syscall(165, b"none", b"/", 0, 0x100000 | 16384, 0))
+""",
+    "another root": """
+attempt("umount of proc", lambda: syscall(166, b"/proc", 2))
 attempt("pivot_root", lambda: syscall(155, b".", b"."))
+attempt("umount", lambda: syscall(166, b"/", 2))
+attempt("chroot", lambda: os.chroot("."))
+""",
+    "by descriptors": """
 attempt("open_tree", lambda: syscall(428, -100, b"/", 1))
 attempt("fsopen", lambda: syscall(430, b"tmpfs", 0))
-attempt("move_mount", lambda: syscall(429, 0, b"", -100, b"/", 4))
+attempt("fspick", lambda: syscall(433, -100, b"/", 0))
+attempt("mount_setattr", lambda: syscall(442, -100, b"/", 0, struct.pack("4Q", 0, 1, 0, 0), 32))
+handle = ctypes.create_string_buffer(struct.pack("Ii", 128, 0), 200)
+attempt("handle", lambda: syscall(303, -100, b"/", handle, buffer(8), 0))
 """,
 }
 PRIVILEGES = {
