@@ -1,9 +1,10 @@
 """How many runs per second each sandbox makes, and how long one takes, next to other ways to start a jailed Python.
 
 Everything is measured in one run on one machine, and held against one reference row, since milliseconds do not last
-but ratios do. A peer that is missing is named. Measures no model and no program's own work.
+but ratios do; with several rounds over all rows their medians count, since neighbours of a virtual machine come and go
+in minutes. A peer that is missing is named. Measures no model and no program's own work.
 
-    python -m benchmarks.sandbox [--seconds 3] [--write]
+    python -m benchmarks.sandbox [--seconds 3] [--rounds 1] [--write]
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -227,6 +229,16 @@ class Benchmark:
         words = ["docker", "run", "--rm", *HARDENED, "--entrypoint", "python", image_tag(), *PYTHON[1:]]
         await self.add_run("docker run --rm, hardened", command(words))
 
+    def take_medians(self) -> None:
+        """Of several rounds: one row of each kind, each figure of it a median."""
+        rounds: dict[tuple[str, int], list[Row]] = {}
+        for each in self.rows:
+            rounds.setdefault((each.name, each.clients), []).append(each)
+        self.rows = []
+        for (name, clients), rows in rounds.items():
+            figures = zip(*((one.p50_ms, one.p99_ms, one.runs_per_s) for one in rows), strict=True)
+            self.rows.append(Row(name, clients, *(round(statistics.median(each), 2) for each in figures)))
+
     def table(self) -> Table:
         table = Table(title="Runs of print(1), or of a program with one agent")
         for heading in ("", "clients", "p50 ms", "p99 ms", "runs/s", f"times {REFERENCE}"):
@@ -260,11 +272,14 @@ def machine() -> dict[str, str]:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each row")
+    parser.add_argument("--rounds", type=int, default=1, help="how often to measure all rows")
     parser.add_argument("--write", action="store_true", help="keep the figures in benchmarks/results")
     options = parser.parse_args()
     console = Console()
     benchmark = Benchmark(options.seconds, console)
-    await benchmark.measure()
+    for _ in range(options.rounds):
+        await benchmark.measure()
+    benchmark.take_medians()
     console.print(benchmark.table())
     for line in [*benchmark.of_bare(), *(f"missing: {name}: {why}" for name, why in benchmark.missing.items())]:
         console.print(line, soft_wrap=True)
@@ -272,7 +287,7 @@ async def main() -> None:
     console.print(f"{machine()}, load average {load:.1f}")
     if options.write:
         kept = {
-            "command": ".ci/docker-engine .venv/bin/python -m benchmarks.sandbox --write",
+            "command": f".ci/docker-engine .venv/bin/python -m benchmarks.sandbox --rounds {options.rounds} --write",
             "machine": machine(),
             "load average": round(load, 1),
             "rows": [asdict(each) for each in benchmark.rows],
