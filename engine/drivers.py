@@ -145,8 +145,13 @@ class _Connection:
         self._thread = threading.Thread(target=self._loop.run_forever, name="metaagent-engine", daemon=True)
         self._thread.start()
 
+    @property
+    def is_caller(self) -> bool:
+        """Whether this is asked by what runs on it."""
+        return threading.current_thread() is self._thread
+
     def __call__(self, request: Request) -> Any:
-        if threading.current_thread() is self._thread:
+        if self.is_caller:
             raise RuntimeError(
                 "a generator cannot call process() or run(): it would wait for itself. Make it a plain function, "
                 "or write `yield NodeCall(node, context)`"
@@ -202,7 +207,7 @@ def connect(
     """Let workflows of this process run on `engine`: afterwards `workflow.run(question)` works in plain Python.
 
     Connecting again replaces the engine. The code that runs is trusted: nothing is jailed. Raises TypeError for
-    what is no engine.
+    what is no engine, and what `disconnect` raises.
     """
     global _connection
     if not isinstance(engine, Engine):
@@ -213,9 +218,17 @@ def connect(
 
 
 def disconnect() -> None:
-    """Undo `connect` and close the engine. Harmless when nothing is connected."""
+    """Undo `connect` and close the engine. Harmless when nothing is connected.
+
+    What still runs is cancelled. Raises RuntimeError in a node that runs on the engine: it would wait for itself.
+    """
     global _connection
     if _connection is not None:
+        if _connection.is_caller:
+            raise RuntimeError(
+                "a node cannot close the engine that it runs on: it would wait for itself. Call connect() and "
+                "disconnect() where the run was started"
+            )
         closing, _connection = _connection, None
         bridge.connect(None)
         closing.close()

@@ -559,6 +559,22 @@ def test_disconnecting_unwinds_plain_code_in_its_own_thread_and_leaves_no_thread
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("close", [disconnect, lambda: connect(CannedEngine("other"))])
+def test_a_node_cannot_close_the_engine_that_it_runs_on(
+    connected: Callable[..., CannedEngine], close: Callable[[], None]
+) -> None:
+    connected(CannedEngine("seven"))
+
+    class Closing(WorkflowNode):
+        def process(self, context: Context) -> Message:
+            close()
+            raise AssertionError("it was closed")
+
+    with pytest.raises(RuntimeError, match="where the run was started"):
+        Workflow().add_nodes([Closing("c")]).run("Q?")
+    assert Workflow().add_node(agent("A")).run("Q?").content == "seven"
+
+
 def test_an_interrupt_stops_the_agents_too(connected: Callable[..., CannedEngine]) -> None:
     engine = connected(HangingEngine("A"))
 
