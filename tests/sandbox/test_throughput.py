@@ -3,11 +3,10 @@
 import asyncio
 
 import pytest
-from docker_engine import containers, why_no
+from docker_engine import why_no
 from rich.console import Console
 
 from benchmarks.sandbox import BARE, Benchmark, Row, bare, row
-from sandbox.containers.daemon import SESSION_LABEL
 
 
 def test_a_row_is_percentiles_and_the_runs_per_second_of_the_wall_clock():
@@ -32,6 +31,7 @@ def test_a_sandbox_is_held_against_its_own_mechanism():
         Row("process/j0, code", 8, 1, 1, 600.0),
         Row("process/j0, programs", 2, 1, 1, 100.0),
         Row("process/j, code", 2, 1, 1, 300.0),
+        Row(f"{BARE}docker/warm", 2, 1, 1, 500.0),  # whose sandbox could not be measured
     ]
     (line,) = benchmark.of_bare()
     assert line == "process/j0 makes of its bare mechanism's runs per second: 50% with 2 clients, 75% with 8 clients"
@@ -50,6 +50,5 @@ def test_the_bare_jail_runs(mode):
 
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(bool(why_no("warm")), reason=why_no("warm"))
-def test_the_bare_container_runs_and_goes():
+def test_the_bare_container_runs():
     runs("docker/warm")
-    assert containers(**{SESSION_LABEL: "benchmark"}) == []
