@@ -1,7 +1,7 @@
 """Building one jail around this process: root, limits, privileges, landlock, seccomp, in that order.
 
-Called in a freshly forked child before it does anything for anybody else, and never left again. The zygote
-(`sandbox.zygote`) forks; what then runs inside is in `sandbox.worker` and `sandbox.jailed_code`.
+Made ready before the fork, put up in the child before it does anything for anybody else, and never left again. The
+zygote (`sandbox.zygote`) forks; what then runs inside is in `sandbox.worker` and `sandbox.jailed_code`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from sandbox import kernel, seccomp
+from sandbox.kernel import Step
 
 Kind = Literal["program", "code", "call"]
 Mode = Literal["j", "j0"]
@@ -89,7 +90,7 @@ def build_root(root: str, kind: Kind, extra: list[str]) -> None:
 
     Programs see an empty folder. Code sees Python, its libraries and three harmless devices.
     """
-    kernel.mount("none", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
+    kernel.take([kernel.mount("none", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")])
     os.mkdir(root + WORK)
     if kind != "program":
         for path in [*python_paths(), *extra]:
@@ -100,7 +101,8 @@ def build_root(root: str, kind: Kind, extra: list[str]) -> None:
             _bind(f"/dev/{device}", f"{root}/dev/{device}", nodev=False)
         if not os.path.lexists(root + "/tmp"):
             os.symlink(WORK, root + "/tmp")
-    kernel.mount("none", root, None, 32 | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV)  # 32: MS_REMOUNT
+    flags = kernel.MS_REMOUNT | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
+    kernel.take([kernel.mount("none", root, None, flags)])
 
 
 def _bind(source: str, target: str, *, nodev: bool = True) -> None:
@@ -110,8 +112,8 @@ def _bind(source: str, target: str, *, nodev: bool = True) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "x"):
             pass
-    kernel.mount(source, target, None, kernel.MS_BIND | kernel.MS_REC)
-    kernel.set_read_only(target, nodev=nodev)
+    flags = kernel.MS_BIND | kernel.MS_REC
+    kernel.take([kernel.mount(source, target, None, flags), kernel.set_read_only(target, nodev=nodev)])
 
 
 def _keep_links(root: str) -> None:
@@ -132,9 +134,7 @@ def may_change_users() -> bool:
 
     Root of a container often lacks the users (they are not mapped) or the capabilities.
     """
-    with open("/proc/self/status") as status:
-        effective = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
-    if effective & _USER_CAPABILITIES != _USER_CAPABILITIES:
+    if kernel.effective_capabilities() & _USER_CAPABILITIES != _USER_CAPABILITIES:
         return False
     for name in ("uid_map", "gid_map"):
         with open(f"/proc/self/{name}") as lines:
@@ -191,47 +191,49 @@ class Walls:
             self.missing = ""
         elif not allow_weak:
             raise OSError(errno.ENOSYS, self.missing)
-        self._landlock = kernel.Landlock(readable, writable) if version else None
-        self._has_work = kind != "program"
-        self._filter = _PROGRAM_FILTER if kind == "program" else _CODE_FILTERS[mode]
         # Counted per user and user namespace: where runs have no users of their own, all of a zygote's share one
         # count. In mode j0 the host's other processes would count too.
         self._threads = 1 if own_users else _RUNS_IN_ONE_COUNT if mode == "j" else None
         self._processes = processes
         # The only program that is ever executed is the zygote's `rm`, for what runs leave behind in mode j0.
-        self._last_capabilities = kernel.MAY_DELETE if mode == "j0" else 0
-        kernel.drop_bounding_set(~self._last_capabilities)
+        last_capabilities = kernel.MAY_DELETE if mode == "j0" else 0
+        kernel.take(kernel.drop_bounding_set(~last_capabilities))
+        self._privileges = [
+            kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1),
+            *kernel.drop_bounding_set(last_capabilities),
+        ]
+        self._last = [
+            kernel.drop_capabilities(),
+            # Changing the user id has cleared the death signal.
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, 9),
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0),
+        ]
+        if version:
+            landlock = kernel.Landlock(readable, writable)
+            self._last.append(Step("landlock", landlock.restrict, ("." if kind != "program" else None,)))
+        self._seccomp = seccomp.install(_PROGRAM_FILTER if kind == "program" else _CODE_FILTERS[mode])
         hard = {name: resource.getrlimit(name)[1] for name in range(resource.RLIMIT_MSGQUEUE + 1)}
         self._hard = {name: value for name, value in hard.items() if value != resource.RLIM_INFINITY}
         self._fds_end = os.sysconf("SC_OPEN_MAX")
 
-    def enter(self, limits: JailLimits, uid: int | None, work: str, kept: list[int]) -> None:
-        """Confine this process for good. In mode j, and with `chrooted`, its root is already the jail's.
+    def steps(self, limits: JailLimits, uid: int | None, work: str, kept: list[int]) -> list[Step]:
+        """What confines a process for good. In mode j, and with `chrooted`, its root is already the jail's.
 
         `uid` is the user id to become, None to stay; `work` is the writable folder; `kept` are the descriptors, in
-        ascending order, that stay open. Raises OSError if any wall cannot be put up: the caller must then exit
-        without running anything.
+        ascending order, that stay open. If a step fails, the process must exit without running anything.
         """
-        self._set_limits(limits)
-        os.chdir(work)
-        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-        kernel.drop_bounding_set(self._last_capabilities)
+        steps = [*self._set_limits(limits), Step(f"chdir({work})", os.chdir, (work,)), *self._privileges]
         if uid is not None:
-            os.setgroups([])
-            os.setresgid(uid, uid, uid)
-            os.setresuid(uid, uid, uid)
-        kernel.drop_capabilities()
-        # Changing the user id has cleared the death signal.
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-        if self._landlock is not None:
-            self._landlock.restrict("." if self._has_work else None)
+            steps.append(Step("setgroups", os.setgroups, ([],)))
+            steps.append(Step("setresgid", os.setresgid, (uid, uid, uid)))
+            steps.append(Step("setresuid", os.setresuid, (uid, uid, uid)))
+        steps += self._last
         for low, high in pairwise((-1, *kept, self._fds_end)):
             if low + 1 < high:
-                os.closerange(low + 1, high)
-        seccomp.install(self._filter)
+                steps.append(Step("closerange", os.closerange, (low + 1, high)))
+        return [*steps, self._seccomp]
 
-    def _set_limits(self, limits: JailLimits) -> None:
+    def _set_limits(self, limits: JailLimits) -> list[Step]:
         values = {
             resource.RLIMIT_AS: (limits.base_mb + limits.memory_mb) << 20,
             # Hard and soft alike: a pid namespace's init ignores SIGXCPU, and so may code; nobody ignores SIGKILL.
@@ -245,6 +247,7 @@ class Walls:
             values[resource.RLIMIT_NPROC] = limits.threads * self._threads
         elif self._processes is not None:
             values[resource.RLIMIT_NPROC] = self._processes
-        for name, value in values.items():
-            value = min(value, self._hard.get(name, value))
-            resource.setrlimit(name, (value, value))
+        lowest = {name: min(value, self._hard.get(name, value)) for name, value in values.items()}
+        return [
+            Step(f"setrlimit({name})", resource.setrlimit, (name, (value, value))) for name, value in lowest.items()
+        ]

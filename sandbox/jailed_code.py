@@ -35,11 +35,14 @@ _hidden: list[types.ModuleType] = []
 
 def run(fds: list[int]) -> None:
     """Run the source in the file behind `fds[0]` as `__main__`, then exit with its status."""
-    size = os.fstat(fds[0]).st_size
-    source = os.pread(fds[0], size, 0)
-    os.close(fds[0])
-    status = _status_of(source, _main)
-    os._exit(_finish(_main) or status)
+    os._exit(_status_of(fds[0], _main))
+
+
+def _status_of(fd: int, module: types.ModuleType) -> int:
+    source = os.pread(fd, os.lseek(fd, 0, os.SEEK_END), 0)
+    os.close(fd)
+    status = _executed(source, module)
+    return _finish(module) or status
 
 
 def warm() -> None:
@@ -54,8 +57,9 @@ def warm() -> None:
     sys.path[:] = ["", *(path for path in sys.path[1:] if path.startswith((sys.prefix, sys.base_prefix)))]
     _open_streams()
     for _ in range(_TRIES):
-        _status_of(b"value = [1, 2.5, 'text']\nprint(len(value), end='')\nsys = None\n", types.ModuleType("__main__"))
-        sys.stdout.flush()
+        fd = os.memfd_create("source")
+        os.write(fd, b"value = [1, 2.5, 'text']\nprint(len(value), end='')\nsys = None\n")
+        _status_of(fd, types.ModuleType("__main__"))
 
 
 def _open_streams() -> None:
@@ -75,7 +79,7 @@ def _open_streams() -> None:
             os.close(fd)
 
 
-def _status_of(source: bytes, module: types.ModuleType) -> int:
+def _executed(source: bytes, module: types.ModuleType) -> int:
     try:
         code = compile(source, "<string>", "exec", dont_inherit=True)
         exec(code, module.__dict__)
@@ -110,7 +114,8 @@ def _finish(module: types.ModuleType) -> int:
         atexit._run_exitfuncs()
         if threading is None or threading.active_count() == 1:  # daemon threads may be using it
             module.__dict__.clear()
-            gc.collect()
+            # A full collection also empties lists of spare objects, which costs more than most runs.
+            gc.collect(2 if gc.get_objects(generation=2) else 1)
     except BaseException:
         status = 1
     for stream in {id(stream): stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)}.values():

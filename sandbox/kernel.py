@@ -1,6 +1,7 @@
 """Linux system calls that Python does not offer, through ctypes: namespaces, mounts, capabilities, landlock.
 
-Thin and literal: every function raises OSError with the call's name, and none of them decides anything. x86_64 only.
+Thin and literal: most functions make a call ready (`Step`), `take` makes it, and none of them decides anything. x86_64
+only.
 """
 
 from __future__ import annotations
@@ -8,45 +9,79 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 # PyDLL keeps the GIL: after a raw clone only the calling thread exists, so the lock must not change hands.
 libc = ctypes.PyDLL(None, use_errno=True)
 
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 4096, 16384, 1 << 18
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
+    1,
+    2,
+    4,
+    8,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
 MNT_DETACH = 2
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
-_SYS_CLONE, _SYS_PIVOT_ROOT, _SYS_CAPSET, _SYS_MOUNT_SETATTR = 56, 155, 126, 442
+_SYS_CLONE, _SYS_CAPGET, _SYS_CAPSET, _SYS_PIVOT_ROOT, _SYS_MOUNT_SETATTR = 56, 125, 126, 155, 442
 _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446
 _SIGCHLD = 17
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
-_LAST_CAP = 63
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 23, 24, 38
+_CAP_SETPCAP = 8
+_REHEARSALS = 20
+"""How often to do in a parent what its children will do, so that the interpreter has adapted its code to it before."""
 MAY_DELETE = 1 << 1 | 1 << 3
 """Capabilities to delete files of other users: DAC_OVERRIDE, FOWNER."""
 _CAPABILITY_HEADER = struct.pack("<Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
 
 
-def _check(result: int, call: str) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{call}: {os.strerror(number)}")
-    return result
+class Step(NamedTuple):
+    """A call made ready before the fork of the process that makes it.
+
+    A child shares its parent's memory until one of them writes, and Python writes to whatever it so much as looks at:
+    the less of it a child runs, the fewer pages are copied, which is most of what a run costs.
+    """
+
+    name: str
+    call: Callable[..., object]
+    """Raises OSError, or returns -1 and sets errno."""
+    args: tuple[object, ...]
 
 
-def syscall(call: str, number: int, *args: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    converted = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
-    return _check(libc.syscall(ctypes.c_long(number), *converted), call)
+def take(steps: Iterable[Step]) -> None:
+    """Make the calls, one after the other. Raises OSError that names the first one to fail."""
+    for name, call, args in steps:
+        if call(*args) == -1:
+            raise _error(name)
 
 
-def prctl(option: int, *args: int) -> None:
+def _error(name: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def syscall(name: str, number: int, *args: object) -> Step:
+    """Of the arguments, ints are passed as longs."""
+    converted = (ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args)
+    return Step(name, libc.syscall, (ctypes.c_long(number), *converted))
+
+
+def prctl(option: int, *args: object) -> Step:
+    """Of the arguments, ints are passed as longs."""
     padded = [*args, 0, 0, 0, 0][:4]
-    _check(libc.prctl(ctypes.c_int(option), *(ctypes.c_ulong(arg) for arg in padded)), f"prctl({option})")
+    converted = (ctypes.c_ulong(arg) if isinstance(arg, int) else arg for arg in padded)
+    return Step(f"prctl({option})", libc.prctl, (ctypes.c_int(option), *converted))
 
 
-def unshare(flags: int) -> None:
-    _check(libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
+def unshare(flags: int) -> Step:
+    return Step(f"unshare({flags:#x})", libc.unshare, (ctypes.c_int(flags),))
 
 
 def clone(flags: int) -> int:
@@ -58,33 +93,36 @@ def clone(flags: int) -> int:
     python.PyOS_BeforeFork()
     child = False
     try:
-        pid = syscall("clone", _SYS_CLONE, flags | _SIGCHLD, 0, 0, 0, 0)
+        pid: int = libc.syscall(*(ctypes.c_long(arg) for arg in (_SYS_CLONE, flags | _SIGCHLD, 0, 0, 0, 0)))
+        if pid == -1:
+            raise _error("clone")
         child = pid == 0
         return pid
     finally:
         (python.PyOS_AfterFork_Child if child else python.PyOS_AfterFork_Parent)()
 
 
-def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    result = libc.mount(
-        source.encode(), target.encode(), kind.encode() if kind else None, ctypes.c_ulong(flags), data.encode() or None
-    )
-    _check(result, f"mount({source} on {target})")
+def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> Step:
+    args = (source.encode(), target.encode(), kind.encode() if kind else None, ctypes.c_ulong(flags))
+    return Step(f"mount({source} on {target})", libc.mount, (*args, data.encode() or None))
 
 
-def set_read_only(path: str, *, nodev: bool = True) -> None:
+def set_read_only(path: str, *, nodev: bool = True) -> Step:
     """Make a mount and all below it read-only and nosuid."""
     attributes = _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | (_MOUNT_ATTR_NODEV if nodev else 0)
     packed = struct.pack("<QQQQ", attributes, 0, 0, 0)
-    syscall("mount_setattr", _SYS_MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, packed, len(packed))
+    args = (_AT_FDCWD, path.encode(), _AT_RECURSIVE, packed, len(packed))
+    return syscall(f"mount_setattr({path})", _SYS_MOUNT_SETATTR, *args)
 
 
-def enter_root(path: str) -> None:
+def enter_root(path: str) -> list[Step]:
     """Make `path`, which must be a mount point, the root directory and drop the old one."""
-    os.chdir(path)
-    syscall("pivot_root", _SYS_PIVOT_ROOT, b".", b".")
-    _check(libc.umount2(b".", ctypes.c_int(MNT_DETACH)), "umount2(old root)")
-    os.chdir("/")
+    return [
+        Step(f"chdir({path})", os.chdir, (path,)),
+        syscall("pivot_root", _SYS_PIVOT_ROOT, b".", b"."),
+        unmount("."),
+        Step("chdir(/)", os.chdir, ("/",)),
+    ]
 
 
 def change_root(path: str) -> None:
@@ -92,7 +130,7 @@ def change_root(path: str) -> None:
     id. For gVisor's kernel; Linux would have `setgroups` denied first.
     """
     ids = {"uid_map": os.getuid(), "gid_map": os.getgid()}
-    unshare(CLONE_NEWUSER)
+    take([unshare(CLONE_NEWUSER)])
     for name, number in ids.items():
         with open(f"/proc/self/{name}", "w") as file:
             file.write(f"{number} {number} 1")
@@ -100,20 +138,36 @@ def change_root(path: str) -> None:
     os.chdir("/")
 
 
-def unmount(path: str) -> None:
-    _check(libc.umount2(path.encode(), ctypes.c_int(MNT_DETACH)), f"umount2({path})")
+def unmount(path: str) -> Step:
+    return Step(f"umount2({path})", libc.umount2, (path.encode(), ctypes.c_int(MNT_DETACH)))
 
 
-def drop_bounding_set(capabilities: int = -1) -> None:
-    """Give up for good the capabilities in a mask, for this process and whatever it may execute."""
-    for capability in range(_LAST_CAP + 1):
-        if capabilities >> capability & 1 and libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
-            break  # past the kernel's last capability, or not privileged: then there is nothing to give up
+def effective_capabilities() -> int:
+    """The capabilities of this process, a bit for each."""
+    said = ctypes.create_string_buffer(24)
+    take([syscall("capget", _SYS_CAPGET, _CAPABILITY_HEADER, said)])
+    words = struct.unpack("<6I", said.raw)
+    return words[0] | words[3] << 32
 
 
-def drop_capabilities() -> None:
+def drop_bounding_set(capabilities: int = -1) -> list[Step]:
+    """Give up for good the capabilities in a mask, for this process and whatever it may execute.
+
+    No steps where this process may not: then it has none to give up.
+    """
+    if not effective_capabilities() >> _CAP_SETPCAP & 1:
+        return []
+    wanted = (capability for capability in range(64) if capabilities >> capability & 1)
+    return [
+        prctl(PR_CAPBSET_DROP, capability)
+        for capability in wanted
+        if libc.prctl(PR_CAPBSET_READ, ctypes.c_ulong(capability), 0, 0, 0) == 1
+    ]
+
+
+def drop_capabilities() -> Step:
     """Give up every capability that this process has. An unprivileged one has none to give up."""
-    syscall("capset", _SYS_CAPSET, _CAPABILITY_HEADER, bytes(24))
+    return syscall("capset", _SYS_CAPSET, _CAPABILITY_HEADER, bytes(24))
 
 
 _READ = 1 << 2 | 1 << 3  # READ_FILE, READ_DIR
@@ -123,6 +177,10 @@ _ALL_V1 = (1 << 13) - 1
 _FILE = 1 << 2 | 1 << 1 | _TRUNCATE
 """What there is to allow on a file that is no folder."""
 _SCOPES = 3  # abstract unix sockets, signals
+
+
+_RULE, _PATH_BENEATH = struct.Struct("<Qi"), 1
+"""What may be done, and with what lies in which folder."""
 
 
 def landlock_version() -> int:
@@ -151,24 +209,37 @@ class Landlock:
         self._write = _READ | _WRITE | ((1 << 13 | _TRUNCATE) & handled)
         rules = [*((path, _READ) for path in readable), *((path, self._write) for path in writable)]
         self.fds = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path, _ in rules]
-        self._rules = [
-            struct.pack("<Qi", access if os.path.isdir(path) else access & _FILE, fd)
+        packed_rules = [
+            _RULE.pack(access if os.path.isdir(path) else access & _FILE, fd)
             for (path, access), fd in zip(rules, self.fds, strict=True)
         ]
+        # Ready but for two numbers, which each process fills in: its ruleset's and, in the last rule, its folder's.
+        self._ruleset, self._last_rule = ctypes.c_long(), ctypes.create_string_buffer(_RULE.size)
+        size = len(self._attributes)
+        self._create = syscall("landlock_create_ruleset", _SYS_LANDLOCK_CREATE, self._attributes, size, 0)
+        self._add = [self._adding(rule) for rule in packed_rules]
+        self._add_last = [self._adding(self._last_rule)]
+        self._restrict = [syscall("landlock_restrict_self", _SYS_LANDLOCK_RESTRICT, self._ruleset, 0)]
+        for _ in range(_REHEARSALS):
+            self._make("/")
+            os.close(self._ruleset.value)
 
-    def restrict(self, work: str | None = None) -> None:
-        """Confine this process for good to the paths, and to the folder `work`. Needs no_new_privs."""
-        ruleset = syscall("landlock_create_ruleset", _SYS_LANDLOCK_CREATE, self._attributes, len(self._attributes), 0)
-        try:
-            for rule in self._rules:
-                syscall("landlock_add_rule", _SYS_LANDLOCK_ADD, ruleset, 1, rule, 0)
-            if work is not None:
-                fd = os.open(work, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    rule = struct.pack("<Qi", self._write, fd)
-                    syscall("landlock_add_rule", _SYS_LANDLOCK_ADD, ruleset, 1, rule, 0)
-                finally:
-                    os.close(fd)
-            syscall("landlock_restrict_self", _SYS_LANDLOCK_RESTRICT, ruleset, 0)
-        finally:
-            os.close(ruleset)
+    def _adding(self, rule: object) -> Step:
+        return syscall("landlock_add_rule", _SYS_LANDLOCK_ADD, self._ruleset, _PATH_BENEATH, rule, 0)
+
+    def _make(self, folder: str | None) -> None:
+        self._ruleset.value = self._create.call(*self._create.args)
+        if self._ruleset.value == -1:
+            raise _error(self._create.name)
+        take(self._add)
+        if folder is not None:
+            fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            _RULE.pack_into(self._last_rule, 0, self._write, fd)
+            take(self._add_last)
+            os.close(fd)
+
+    def restrict(self, folder: str | None = None) -> None:
+        """Confine this process for good to the paths, and to `folder` if there is one. Needs no_new_privs."""
+        self._make(folder)
+        take(self._restrict)
+        os.close(self._ruleset.value)

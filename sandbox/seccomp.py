@@ -11,7 +11,7 @@ import ctypes
 import errno
 import struct
 
-from sandbox.kernel import prctl
+from sandbox.kernel import Step, prctl
 
 AUDIT_ARCH_X86_64 = 0xC000003E
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
@@ -167,11 +167,10 @@ def _search(ranges: list[tuple[int, list[bytes]]]) -> list[bytes]:
 
 
 class _Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.POINTER(ctypes.c_char))]
 
 
-def install(program: bytes) -> None:
-    """Load a filter into this process for good. Needs no_new_privs. Raises OSError."""
-    buffer = ctypes.create_string_buffer(program, len(program))
-    header = _Program(len(program) // 8, ctypes.addressof(buffer))
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(header))
+def install(program: bytes) -> Step:
+    """Load a filter into a process for good. Needs no_new_privs."""
+    header = _Program(len(program) // 8, ctypes.create_string_buffer(program, len(program)))
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.pointer(header))

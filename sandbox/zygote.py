@@ -26,6 +26,7 @@ from typing import Any
 
 from sandbox import jail, kernel
 from sandbox.jail import JailLimits, Kind, Mode, Walls
+from sandbox.kernel import Step
 
 START = "import json, sys, sandbox.zygote; sandbox.zygote.main(**json.loads(sys.argv[1]))"
 """The command of a zygote's interpreter, with the arguments of `main` as JSON."""
@@ -57,7 +58,8 @@ class Zygote:
         self.pidfd: int | None = None
         if mode == "j":
             self.pidfd = fcntl.fcntl(os.pidfd_open(self.pid), fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD)
-        self.kept = [0, 1, 2, 3, *sorted(fd for fd in (control.fileno(), self.pidfd) if fd is not None)]
+        self.own = sorted(fd for fd in (control.fileno(), self.pidfd) if fd is not None)
+        self.kept = [0, 1, 2, 3, *self.own]
         self.kind: Kind = kind
         self.mode: Mode = mode
         self.job = job
@@ -159,54 +161,57 @@ class Zygote:
         number = message["id"]
         if self.mode == "j0" and self.kind != "program" and not message["workspace"]:
             self.make_folder(self.scratch_path(number), self.user(message))
+        steps = self.steps(message, fds)
         pid = kernel.clone(jail.PER_RUN_NAMESPACES) if self.mode == "j" else os.fork()
         if pid:
             self.running[pid] = number
             return
         try:
             try:
-                self.become_jail(message, fds)
+                signal.set_wakeup_fd(-1)
+                kernel.take(steps)
+                # From here on the zygote's death kills this process; it must not have died before.
+                if self.orphaned():
+                    os._exit(1)
             except BaseException as error:
                 # Over the zygote's own channel, which no jail keeps: nothing that runs in one can say this.
                 self.send({"op": "failed", "id": number, "error": f"{type(error).__name__}: {error}"})
                 os._exit(1)
-            if self.pidfd is not None:
-                os.close(self.pidfd)
-            self.control.close()
-            self.job(fds)
+            for fd in self.own:
+                os.close(fd)
+            self.job([3])
         finally:
             os._exit(1)
 
-    def become_jail(self, message: dict[str, Any], fds: list[int]) -> None:
-        """In the child: put up every wall. Raises OSError when one fails."""
-        signal.set_wakeup_fd(-1)
+    def steps(self, message: dict[str, Any], fds: list[int]) -> list[Step]:
+        """What makes a child a run's jail, in order. The environment, which it inherits, is set here."""
+        steps: list[Step] = []
+        if self.contained:
+            steps.append(Step("oom_score_adj", go_first, ()))
         limits = JailLimits(**message["limits"], base_mb=self.base_mb)
-        if self.contained:  # when the container is out of memory, a jail goes, not what serves it
-            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-                score.write("900")
         workspace = message["workspace"]
         if self.mode == "j":
             work = jail.WORK
             target = "/jail" + work
             if workspace:
-                kernel.mount(self.workspace_path(workspace), target, None, kernel.MS_BIND)
+                steps.append(kernel.mount(self.workspace_path(workspace), target, None, kernel.MS_BIND))
             elif self.kind != "program":
                 size = f"size={limits.disk_mb}m,nr_inodes=4096,mode=777"
-                kernel.mount("none", target, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, size)
+                steps.append(kernel.mount("none", target, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, size))
         elif self.kind == "program":
             work = self.folder + "/empty"
         else:
             work = self.workspace_path(workspace) if workspace else self.scratch_path(message["id"])
-        os.environ.update({"HOME": work, "TMPDIR": work})
-        self.place(fds)
+        if work != os.environ.get("HOME"):
+            os.environ["HOME"] = os.environ["TMPDIR"] = work
+        # The run's descriptors find their places: for code its streams 0 to 2, and 3 for the other.
+        others, last = (fds[1:], fds[0]) if self.kind == "code" else ([], fds[0])
+        steps += (Step("dup2", os.dup2, (fd, place)) for place, fd in [*enumerate(others), (3, last)])
         if self.mode == "j":
-            kernel.enter_root("/jail")
+            steps += kernel.enter_root("/jail")
         elif self.chroot:
-            kernel.change_root(self.chroot)
-        self.walls.enter(limits, self.user(message), work, self.kept)
-        # From here on the zygote's death kills this process; it must not have died before.
-        if self.orphaned():
-            os._exit(1)
+            steps.append(Step("change_root", kernel.change_root, (self.chroot,)))
+        return [*steps, *self.walls.steps(limits, self.user(message), work, self.kept)]
 
     def orphaned(self) -> bool:
         """In a child: whether the zygote has ended."""
@@ -223,13 +228,6 @@ class Zygote:
         # Inside the zygote's user namespace its ids start at 1.
         return (message["workspace"] or message["id"]) % jail.UIDS + (1 if self.mode == "j" else jail.FIRST_UID)
 
-    def place(self, fds: list[int]) -> None:
-        """Move the run's descriptors to their places (code: its streams to 0-2; 3 for the other)."""
-        others, last = (fds[1:], fds[0]) if self.kind == "code" else ([], fds[0])
-        for target, fd in [*enumerate(others), (3, last)]:
-            os.dup2(fd, target)
-        fds[:] = [3]
-
     def workspace_path(self, number: int) -> str:
         return f"{'' if self.mode == 'j' else self.folder}/workspaces/{int(number)}"
 
@@ -243,7 +241,7 @@ class Zygote:
         if self.mode == "j":
             os.mkdir(path)
             data = f"size={disk_mb}m,nr_inodes=4096,mode=777"
-            kernel.mount("none", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, data)
+            kernel.take([kernel.mount("none", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, data)])
         else:
             self.make_folder(path, self.user({"workspace": number}))
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -260,22 +258,34 @@ class Zygote:
     def drop_workspace(self, number: int) -> None:
         path = self.workspace_path(number)
         if self.mode == "j":
-            kernel.unmount(path)
+            kernel.take([kernel.unmount(path)])
             os.rmdir(path)
         else:
             self.remove(path)
+
+
+def go_first() -> None:
+    """When the container is out of memory, a jail goes, not what serves it."""
+    with contextlib.suppress(OSError):
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(fd, b"900")
+        os.close(fd)
 
 
 @contextlib.contextmanager
 def fewer_fork_hooks() -> Iterator[None]:
     """Keep what is imported from putting its locks right after each fork: a zygote has one thread, which holds none.
 
-    That would be a good part of what a run costs.
+    And let `random` take a new seed before it, for the child to inherit. What is done in each child is a good part of
+    what a run costs.
     """
     register: Callable[..., None] = os.register_at_fork
 
     def register_others(**hooks: Callable[[], object]) -> None:
-        if not any(hook.__module__ in ("threading", "logging") for hook in hooks.values()):
+        modules = {hook.__module__ for hook in hooks.values()}
+        if modules == {"random"}:
+            register(before=hooks["after_in_child"])
+        elif not modules & {"threading", "logging"}:
             register(**hooks)
 
     os.register_at_fork = register_others
@@ -296,14 +306,8 @@ def enter_namespaces(control: socket.socket, kind: Kind, extra: list[str]) -> bo
     The network namespace is shared by this zygote's jails and holds nothing but an unused loopback; their seccomp
     filters allow no sockets.
     """
-    kernel.unshare(
-        kernel.CLONE_NEWUSER
-        | kernel.CLONE_NEWNS
-        | kernel.CLONE_NEWNET
-        | kernel.CLONE_NEWIPC
-        | kernel.CLONE_NEWUTS
-        | kernel.CLONE_NEWCGROUP
-    )
+    new = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS | kernel.CLONE_NEWCGROUP
+    kernel.take([kernel.unshare(kernel.CLONE_NEWUSER | new)])
     # Only the host can map more than one id; it answers whether it did.
     control.send(json.dumps({"op": "map_ids", "pid": os.getpid()}).encode())
     many = json.loads(control.recv(MAX_MESSAGE))["mapped"]
@@ -312,12 +316,12 @@ def enter_namespaces(control: socket.socket, kind: Kind, extra: list[str]) -> bo
         for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
-    kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
-    kernel.mount("none", _MOUNT_POINT, "tmpfs", kernel.MS_NOSUID, "size=1m,mode=755")
+    tmpfs = kernel.mount("none", _MOUNT_POINT, "tmpfs", kernel.MS_NOSUID, "size=1m,mode=755")
+    kernel.take([kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE), tmpfs])
     for name in ("jail", "workspaces"):
         os.mkdir(f"{_MOUNT_POINT}/{name}")
     jail.build_root(f"{_MOUNT_POINT}/jail", kind, extra)
-    kernel.enter_root(_MOUNT_POINT)
+    kernel.take(kernel.enter_root(_MOUNT_POINT))
     return many
 
 
@@ -371,7 +375,8 @@ def main(
         control.send(json.dumps({"op": "failed", "id": 0, "error": str(error), "fix": fix}).encode())
         return
     os.environ.clear()
-    os.environ.update({"PATH": "/nonexistent", "LANG": "C.UTF-8"})
+    work = jail.WORK if mode == "j" else folder + "/empty"
+    os.environ.update({"PATH": "/nonexistent", "LANG": "C.UTF-8", "HOME": work, "TMPDIR": work})
     contained = processes is not None
     zygote = Zygote(control, kind, mode, folder, job, many_uids, walls, base_mb, chroot, contained)
     # What is alive now stays shared with every child: keep the collector from touching it.

@@ -232,7 +232,9 @@ def test_code_in_a_jail_without_seccomp_is_not_contained(
     any_mode: Mode, watched: Outside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real jail less one wall: what that wall alone keeps in gets out, and is noticed from outside."""
-    (tmp_path / "no_seccomp.py").write_text("from sandbox import seccomp\nseccomp.install = lambda program: None\n")
+    (tmp_path / "no_seccomp.py").write_text(
+        "from sandbox import kernel, seccomp\nseccomp.install = lambda program: kernel.Step('nothing', len, ((),))\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     names = {"network: a listening socket", "network: what a socket pair can reach", "processes: fork and clone",
              "shared memory: posix"}  # fmt: skip
