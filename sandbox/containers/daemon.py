@@ -104,6 +104,7 @@ class Daemon:
                 network_disabled=True,
                 environment={
                     "PYTHONHASHSEED": "0",
+                    "LD_BIND_NOW": "1",
                     "PYTHONUTF8": "1",
                     "PYTHONDONTWRITEBYTECODE": "1",
                     "OMP_NUM_THREADS": "1",

@@ -68,7 +68,7 @@ class Relay(Ports):
 
     def from_host(self) -> None:
         try:
-            data = os.read(self.host_in, 1 << 20)
+            data = os.read(self.host_in, 1 << 16)
         except BlockingIOError:
             return
         except OSError:

@@ -1,5 +1,5 @@
 """Packs a root file system without any registry: this interpreter, the shared libraries that it needs, our packages and
-their default dependencies.
+their default dependencies, with the bytecode of all of them.
 
 Reads only this machine and writes one tar. The same content gives the same bytes. Importing the tar into Docker is in
 `sandbox.image.__main__`.
@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
+import marshal
 import os
 import re
+import struct
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +32,7 @@ OURS = "/opt/metaagent"
 """Our packages lie apart from what unrestricted code may read and import."""
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "ensurepip", "tkinter",
              "__pycache__"}  # fmt: skip
+_UNCHECKED_HASH = 1
 _COMMANDS = ("/bin/rm",)
 _FOLDERS = ("dev", "proc", "sys", "etc", "jail/dev", "jail/etc", "jail/scratch")
 """Folders of the root's own, which Docker puts something into, and some that have to be there."""
@@ -52,10 +56,14 @@ def write_rootfs(target: IO[bytes], modules: Iterable[Path] = ()) -> None:
         for command in _COMMANDS:
             files[command] = Path(os.path.realpath(command))
         everything = {JAIL_ROOT + name: path for name, path in {**files, **libraries}.items()}
-        for folder in sorted({*_FOLDERS, *_parents(everything)}):
+        compiled = {_cache_of(name): path for name, path in everything.items() if name.endswith(".py")}
+        for folder in sorted({*_FOLDERS, *_parents([*everything, *compiled])}):
             _add_folder(tar, folder)
         for name, path in sorted(everything.items()):
             _add_file(tar, name, path.read_bytes(), executable=os.access(path, os.X_OK))
+        for name, path in sorted(compiled.items()):
+            if bytecode := _bytecode(path):
+                _add_file(tar, name, bytecode)
         _add_link(tar, f"{JAIL_ROOT}/bin/python", f"{PYTHON}/bin/{_VERSION}")
         for name in sorted({name.split("/")[2] for name in everything} | {"scratch"}):
             _add_link(tar, name, f"{JAIL_ROOT[1:]}/{name}")
@@ -109,6 +117,33 @@ def _files_of(name: str) -> Iterator[tuple[str, Path]]:
         path = Path(str(file.locate()))
         if ".." not in file.parts and file.suffix != ".pyc" and path.is_file():
             yield f"{SITE}/{file.as_posix()}", path
+
+
+def _cache_of(name: str) -> str:
+    folder, _, module = name.rpartition("/")
+    return f"{folder}/__pycache__/{module.removesuffix('.py')}.{sys.implementation.cache_tag}.pyc"
+
+
+def _bytecode(path: Path) -> bytes:
+    """A module's bytecode, without which each new container would compile all that it imports. Empty if it has none.
+
+    What this interpreter has cached, if that is up to date, with a header (PEP 552) by which nobody compares it with
+    its source again: a container's files have other times.
+    """
+    source, stat = path.read_bytes(), path.stat()
+    head = MAGIC_NUMBER + struct.pack("<3I", 0, int(stat.st_mtime) & 0xFFFFFFFF, stat.st_size & 0xFFFFFFFF)
+    try:
+        cached = Path(cache_from_source(str(path))).read_bytes()
+    except OSError:
+        cached = b""
+    if cached.startswith(head):
+        code = cached[len(head) :]
+    else:
+        try:
+            code = marshal.dumps(compile(source, str(path), "exec", dont_inherit=True))
+        except (SyntaxError, ValueError):  # an example of what is not Python
+            return b""
+    return MAGIC_NUMBER + struct.pack("<I", _UNCHECKED_HASH) + source_hash(source) + code
 
 
 def _is_binary(path: Path) -> bool:

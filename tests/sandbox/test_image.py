@@ -4,7 +4,11 @@ Whether an image serves runs is for test_containers_engine.py.
 """
 
 import io
+import os
+import py_compile
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -50,6 +54,36 @@ def test_the_offline_recipe_packs_the_packages_and_what_they_need_and_no_more(
         assert any(f"/site-packages/{module}/" in name for name in packed), module
     assert [name for name in packed if re.search("/(pytest|ruff|metaagent/metaagent)/", name)] == []
     assert {member.uid for member in packed.values()} | {member.gid for member in packed.values()} == {0}
+
+
+def test_both_recipes_hold_bytecode_that_is_not_compared_with_its_source(tmp_path: Path) -> None:
+    assert "compileall -q -j 0 --invalidation-mode unchecked-hash /usr/local/lib /opt/metaagent" in DOCKERFILE
+    module = tmp_path / "answer.py"
+    module.write_text("value = 42\n")
+    cached = Path(py_compile.compile(str(module), doraise=True) or "")
+    assert rootfs._bytecode(module)[16:] == cached.read_bytes()[16:], "what is cached need not be compiled"
+    module.write_text("value = 41\n")
+    os.utime(module, (1, 1))  # what is cached is of another time
+    (tmp_path / "no.py").write_text("this is no Python\n")
+    target = io.BytesIO()
+    rootfs.write_rootfs(target, [module, tmp_path / "no.py"])
+    target.seek(0)
+    caches = f"{JAIL_ROOT[1:]}/opt/metaagent/__pycache__"
+    with tarfile.open(fileobj=target) as tar:
+        names = tar.getnames()
+        file = tar.extractfile(f"{caches}/{cached.name}")
+        assert file is not None
+        packed = file.read()
+    assert not any(name.startswith(f"{caches}/no.") for name in names)
+    assert f"{caches.replace('__pycache__', 'sandbox/__pycache__')}/zygote.{sys.implementation.cache_tag}.pyc" in names
+    # The interpreter takes it although the source says something else by now, and compiles what it must not compare.
+    module.write_text("value = 0\n")
+    cached.write_bytes(packed)
+    said = subprocess.run(
+        [sys.executable, "-c", "import answer; print(answer.value, answer.__cached__)"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    assert said.split() == ["41", str(cached)]
 
 
 def test_the_same_content_gives_the_same_bytes() -> None:
