@@ -133,7 +133,11 @@ async def bare(name: str, clients: int, seconds: float) -> Row:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    loops = await asyncio.gather(*(loop() for _ in range(clients)))
+    ended = await asyncio.gather(*(loop() for _ in range(clients)), return_exceptions=True)
+    for failure in ended:  # none is left running when another has failed
+        if isinstance(failure, BaseException):
+            raise failure
+    loops = [times for times in ended if not isinstance(times, BaseException)]
     took = [each for times in loops for each in times]
     return row(f"{BARE}{name}", clients, took, max(map(sum, loops)))
 
