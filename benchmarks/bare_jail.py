@@ -32,8 +32,8 @@ def main(mode: jail.Mode, count: int, folder: str) -> list[float]:
         enter_namespaces(control, "code", [])
     else:
         os.mkdir(f"{folder}/scratch")
-    walls = jail.Walls(mode, "code", own_users=False, root="/jail", extra=[])
-    zygote = Zygote(control, "code", mode, folder, jailed_code.run, False, walls, 64, "", contained=False)
+    walls = jail.Walls(mode, "code", own_users=False, root="/jail", extra=[], base_mb=64)
+    zygote = Zygote(control, "code", mode, folder, jailed_code.run, False, walls, "", contained=False)
     gc.collect()
     gc.freeze()
     return [one(zygote, number) for number in range(1, WARM_UPS + count + 1)][WARM_UPS:]

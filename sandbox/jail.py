@@ -12,7 +12,9 @@ import resource
 import site
 import sys
 import sysconfig
-from itertools import pairwise
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
 from sandbox import kernel, seccomp
@@ -54,8 +56,6 @@ class JailLimits(NamedTuple):
     cpu_s: int
     memory_mb: int
     disk_mb: int = 64
-    base_mb: int = 0
-    """Address space of the zygote, which `memory_mb` comes on top of."""
     files: int = 256
     threads: int = 64
 
@@ -161,6 +161,7 @@ class Walls:
     `own_users` says that each run gets a user id of its own. Raises OSError when a wall that is needed cannot be had:
     nothing may run then, unless `allow_weak`; `missing` names that wall. In mode j the zygote's root must already hold
     the jail's at `root`. With `chrooted` a jail's root holds nothing that it may not read, so landlock is not needed.
+    `base_mb` is the address space of the zygote, which a run's `memory_mb` comes on top of.
     `processes` caps the processes and threads of all jails together, for a zygote that has a user id (that of a
     container) to itself.
     """
@@ -173,6 +174,7 @@ class Walls:
         own_users: bool,
         root: str,
         extra: list[str],
+        base_mb: int,
         allow_weak: bool = False,
         chrooted: bool = False,
         processes: int | None = None,
@@ -210,33 +212,30 @@ class Walls:
         ]
         if version:
             landlock = kernel.Landlock(readable, writable)
-            self._last.append(Step("landlock", landlock.restrict, ("." if kind != "program" else None,)))
-        self._seccomp = seccomp.install(_PROGRAM_FILTER if kind == "program" else _CODE_FILTERS[mode])
+            self._last.append(("landlock", landlock.restrict, ("." if kind != "program" else None,)))
+        self._seccomp = [seccomp.install(_PROGRAM_FILTER if kind == "program" else _CODE_FILTERS[mode])]
         hard = {name: resource.getrlimit(name)[1] for name in range(resource.RLIMIT_MSGQUEUE + 1)}
         self._hard = {name: value for name, value in hard.items() if value != resource.RLIM_INFINITY}
-        self._fds_end = os.sysconf("SC_OPEN_MAX")
+        self._base_mb = base_mb
+        self._limits = lru_cache(self._set_limits)
 
-    def steps(self, limits: JailLimits, uid: int | None, work: str, kept: list[int]) -> list[Step]:
+    def steps(self, limits: JailLimits, uid: int | None, work: str, closing: list[Step]) -> Iterable[Step]:
         """What confines a process for good. In mode j, and with `chrooted`, its root is already the jail's.
 
-        `uid` is the user id to become, None to stay; `work` is the writable folder; `kept` are the descriptors, in
-        ascending order, that stay open. If a step fails, the process must exit without running anything.
+        `uid` is the user id to become, None to stay; `work` is the writable folder; `closing` is what `close_all_but`
+        says. If a step fails, the process must exit without running anything.
         """
-        steps = [*self._set_limits(limits), Step(f"chdir({work})", os.chdir, (work,)), *self._privileges]
+        entering: list[Step] = [("chdir", os.chdir, (work,))]
+        user: list[Step] = []
         if uid is not None:
-            steps.append(Step("setgroups", os.setgroups, ([],)))
-            steps.append(Step("setresgid", os.setresgid, (uid, uid, uid)))
-            steps.append(Step("setresuid", os.setresuid, (uid, uid, uid)))
-        steps += self._last
-        for low, high in pairwise((-1, *kept, self._fds_end)):
-            if low + 1 < high:
-                steps.append(Step("closerange", os.closerange, (low + 1, high)))
-        return [*steps, self._seccomp]
+            user.append(("setgroups", os.setgroups, ([],)))
+            user.append(("setresgid", os.setresgid, (uid, uid, uid)))
+            user.append(("setresuid", os.setresuid, (uid, uid, uid)))
+        return chain(self._limits(limits), entering, self._privileges, user, self._last, closing, self._seccomp)
 
     def _set_limits(self, limits: JailLimits) -> list[Step]:
         values = {
-            resource.RLIMIT_AS: (limits.base_mb + limits.memory_mb) << 20,
-            # Hard and soft alike: a pid namespace's init ignores SIGXCPU, and so may code; nobody ignores SIGKILL.
+            resource.RLIMIT_AS: (self._base_mb + limits.memory_mb) << 20,
             resource.RLIMIT_CPU: limits.cpu_s,
             resource.RLIMIT_FSIZE: limits.disk_mb << 20,
             resource.RLIMIT_NOFILE: limits.files,
@@ -248,6 +247,10 @@ class Walls:
         elif self._processes is not None:
             values[resource.RLIMIT_NPROC] = self._processes
         lowest = {name: min(value, self._hard.get(name, value)) for name, value in values.items()}
-        return [
-            Step(f"setrlimit({name})", resource.setrlimit, (name, (value, value))) for name, value in lowest.items()
-        ]
+        return [("setrlimit", resource.setrlimit, (name, (value, value))) for name, value in lowest.items()]
+
+
+def close_all_but(kept: list[int]) -> list[Step]:
+    """Close every descriptor but these, which are in ascending order."""
+    gaps = [(low + 1, high) for low, high in pairwise((-1, *kept, os.sysconf("SC_OPEN_MAX"))) if low + 1 < high]
+    return [("closerange", os.closerange, gap) for gap in gaps]

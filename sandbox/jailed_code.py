@@ -114,8 +114,7 @@ def _finish(module: types.ModuleType) -> int:
         atexit._run_exitfuncs()
         if threading is None or threading.active_count() == 1:  # daemon threads may be using it
             module.__dict__.clear()
-            # A full collection also empties lists of spare objects, which costs more than most runs.
-            gc.collect(2 if gc.get_objects(generation=2) else 1)
+            gc.collect(2 if _any_old() else 1)
     except BaseException:
         status = 1
     for stream in {id(stream): stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)}.values():
@@ -125,6 +124,15 @@ def _finish(module: types.ModuleType) -> int:
         except BaseException:
             status = 120  # as Python does
     return status
+
+
+def _any_old() -> bool:
+    """Whether a full collection would find more than one of what is young. It also empties the interpreter's lists of
+    spare objects, which would take longer than most of the code that is run."""
+    try:
+        return bool(gc.get_objects(generation=2))
+    except MemoryError:
+        return True
 
 
 def _print_traceback(error: BaseException) -> None:

@@ -10,7 +10,6 @@ import ctypes
 import os
 import struct
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 # PyDLL keeps the GIL: after a raw clone only the calling thread exists, so the lock must not change hands.
 libc = ctypes.PyDLL(None, use_errno=True)
@@ -32,7 +31,7 @@ _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _SYS_CLONE, _SYS_CAPGET, _SYS_CAPSET, _SYS_PIVOT_ROOT, _SYS_MOUNT_SETATTR = 56, 125, 126, 155, 442
 _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446
-_SIGCHLD = 17
+_SIGCHLD, _F_DUPFD_CLOEXEC = 17, 1030
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 23, 24, 38
 _CAP_SETPCAP = 8
 _REHEARSALS = 20
@@ -42,17 +41,13 @@ MAY_DELETE = 1 << 1 | 1 << 3
 _CAPABILITY_HEADER = struct.pack("<Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
 
 
-class Step(NamedTuple):
-    """A call made ready before the fork of the process that makes it.
+Step = tuple[str, Callable[..., object], tuple[object, ...]]
+"""A call made ready before the fork of the process that makes it: its name, what raises OSError or returns -1 and sets
+errno, its arguments.
 
-    A child shares its parent's memory until one of them writes, and Python writes to whatever it so much as looks at:
-    the less of it a child runs, the fewer pages are copied, which is most of what a run costs.
-    """
-
-    name: str
-    call: Callable[..., object]
-    """Raises OSError, or returns -1 and sets errno."""
-    args: tuple[object, ...]
+A child shares its parent's memory until one of them writes, and Python writes to whatever it so much as looks at: the
+less of it they run, the fewer pages are copied, which is most of what a run costs.
+"""
 
 
 def take(steps: Iterable[Step]) -> None:
@@ -70,18 +65,18 @@ def _error(name: str) -> OSError:
 def syscall(name: str, number: int, *args: object) -> Step:
     """Of the arguments, ints are passed as longs."""
     converted = (ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args)
-    return Step(name, libc.syscall, (ctypes.c_long(number), *converted))
+    return (name, libc.syscall, (ctypes.c_long(number), *converted))
 
 
 def prctl(option: int, *args: object) -> Step:
     """Of the arguments, ints are passed as longs."""
     padded = [*args, 0, 0, 0, 0][:4]
     converted = (ctypes.c_ulong(arg) if isinstance(arg, int) else arg for arg in padded)
-    return Step(f"prctl({option})", libc.prctl, (ctypes.c_int(option), *converted))
+    return (f"prctl({option})", libc.prctl, (ctypes.c_int(option), *converted))
 
 
 def unshare(flags: int) -> Step:
-    return Step(f"unshare({flags:#x})", libc.unshare, (ctypes.c_int(flags),))
+    return (f"unshare({flags:#x})", libc.unshare, (ctypes.c_int(flags),))
 
 
 def clone(flags: int) -> int:
@@ -104,7 +99,7 @@ def clone(flags: int) -> int:
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> Step:
     args = (source.encode(), target.encode(), kind.encode() if kind else None, ctypes.c_ulong(flags))
-    return Step(f"mount({source} on {target})", libc.mount, (*args, data.encode() or None))
+    return (f"mount({source} on {target})", libc.mount, (*args, data.encode() or None))
 
 
 def set_read_only(path: str, *, nodev: bool = True) -> Step:
@@ -118,10 +113,10 @@ def set_read_only(path: str, *, nodev: bool = True) -> Step:
 def enter_root(path: str) -> list[Step]:
     """Make `path`, which must be a mount point, the root directory and drop the old one."""
     return [
-        Step(f"chdir({path})", os.chdir, (path,)),
+        (f"chdir({path})", os.chdir, (path,)),
         syscall("pivot_root", _SYS_PIVOT_ROOT, b".", b"."),
         unmount("."),
-        Step("chdir(/)", os.chdir, ("/",)),
+        ("chdir(/)", os.chdir, ("/",)),
     ]
 
 
@@ -139,7 +134,19 @@ def change_root(path: str) -> None:
 
 
 def unmount(path: str) -> Step:
-    return Step(f"umount2({path})", libc.umount2, (path.encode(), ctypes.c_int(MNT_DETACH)))
+    return (f"umount2({path})", libc.umount2, (path.encode(), ctypes.c_int(MNT_DETACH)))
+
+
+def move_descriptor(fd: int, lowest: int) -> int:
+    """Its new number, which is free so far; no program that is executed inherits it.
+
+    The module `fcntl` would be one more library whose memory each fork has to set up again.
+    """
+    moved: int = libc.fcntl(ctypes.c_int(fd), ctypes.c_int(_F_DUPFD_CLOEXEC), ctypes.c_int(lowest))
+    if moved == -1:
+        raise _error(f"fcntl({fd}, F_DUPFD_CLOEXEC)")
+    os.close(fd)
+    return moved
 
 
 def effective_capabilities() -> int:
@@ -228,9 +235,10 @@ class Landlock:
         return syscall("landlock_add_rule", _SYS_LANDLOCK_ADD, self._ruleset, _PATH_BENEATH, rule, 0)
 
     def _make(self, folder: str | None) -> None:
-        self._ruleset.value = self._create.call(*self._create.args)
+        name, call, args = self._create
+        self._ruleset.value = call(*args)
         if self._ruleset.value == -1:
-            raise _error(self._create.name)
+            raise _error(name)
         take(self._add)
         if folder is not None:
             fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import gc
 import importlib
 import json
@@ -21,7 +20,10 @@ import resource
 import select
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from sandbox import jail, kernel
@@ -35,6 +37,10 @@ FIRST_OWN_FD = 64
 """Lowest descriptor of the zygote's own; below it a jail's descriptors find their places."""
 RM = ["/bin/rm", "-rf", "--"]
 """What code leaves may be huge, and deeper than `shutil.rmtree` can recurse."""
+_FD = struct.Struct("i")
+_FDS_SIZE = socket.CMSG_SPACE(8 * _FD.size)
+_SCAN = json.JSONDecoder().scan_once
+"""`json.loads` less what it does for other users, which writes to many a page (see `kernel.Step`)."""
 Job = Callable[[list[int]], None]
 
 
@@ -48,7 +54,6 @@ class Zygote:
         job: Job,
         many_uids: bool,
         walls: Walls,
-        base_mb: int,
         chroot: str,
         contained: bool,
     ) -> None:
@@ -57,19 +62,25 @@ class Zygote:
         # Only where jails cannot see their parent; gVisor's kernel has no such descriptors.
         self.pidfd: int | None = None
         if mode == "j":
-            self.pidfd = fcntl.fcntl(os.pidfd_open(self.pid), fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD)
+            self.pidfd = kernel.move_descriptor(os.pidfd_open(self.pid), FIRST_OWN_FD)
         self.own = sorted(fd for fd in (control.fileno(), self.pidfd) if fd is not None)
-        self.kept = [0, 1, 2, 3, *self.own]
+        self.closing = jail.close_all_but([0, 1, 2, 3, *self.own])
         self.kind: Kind = kind
         self.mode: Mode = mode
         self.job = job
         self.folder = folder
         self.many_uids = many_uids
         self.walls = walls
-        self.base_mb = base_mb
-        self.chroot = chroot
-        self.contained = contained
+        self.first: list[Step] = [("oom_score_adj", go_first, ())] if contained else []
+        self.root: list[Step] = []
+        if mode == "j":
+            self.root = kernel.enter_root("/jail")
+        elif chroot:
+            self.root.append(("change_root", kernel.change_root, (chroot,)))
+        self.buffer = bytearray(MAX_MESSAGE)
         self.running: dict[int, int] = {}
+        self.children, self.cpu_s = 0, 0.0
+        """Processes that are yet to be reaped, and what all others together have used."""
 
     def send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
         data = json.dumps(message).encode()
@@ -82,7 +93,6 @@ class Zygote:
         """Answer until the host hangs up."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
-        os.set_blocking(woken, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake)
         poll = select.poll()
@@ -91,17 +101,17 @@ class Zygote:
         while True:
             for fd, _ in poll.poll():
                 if fd == woken:
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(woken, 4096)
+                    os.read(woken, 512)
                     self.reap()
                 elif not self.receive():
                     return
 
     def receive(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE, 8)
-        if not data:
+        size, received, _, _ = self.control.recvmsg_into([self.buffer], _FDS_SIZE)
+        if not size:
             return False
-        message = json.loads(data)
+        fds = [fd for (fd,) in _FD.iter_unpack(received[0][2])] if received else []
+        message, _ = _SCAN(self.buffer[:size].decode(), 0)
         try:
             match message["op"]:
                 case "spawn":
@@ -122,19 +132,19 @@ class Zygote:
         return True
 
     def reap(self) -> None:
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
+        while self.children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
+            self.children -= 1
+            usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+            before, self.cpu_s = self.cpu_s, usage.ru_utime + usage.ru_stime
             number = self.running.pop(pid, None)
             if number is None:
                 continue
-            cpu_s = usage.ru_utime + usage.ru_stime
-            self.send({"op": "exited", "id": number, "status": status, "cpu_s": cpu_s})
-            if self.mode == "j0":
+            cpu_s = self.cpu_s - before
+            self.control.send(b'{"op": "exited", "id": %d, "status": %d, "cpu_s": %f}' % (number, status, cpu_s))
+            if self.mode == "j0" and self.kind != "program":
                 self.remove(self.scratch_path(number))
 
     def end(self) -> None:
@@ -151,11 +161,13 @@ class Zygote:
         try:
             os.rmdir(path)
         except OSError:
-            if os.path.isdir(path) and os.fork() == 0:
-                try:
-                    os.execv(RM[0], [*RM, path])
-                finally:
-                    os._exit(1)
+            if os.path.isdir(path):
+                if os.fork() == 0:
+                    try:
+                        os.execv(RM[0], [*RM, path])
+                    finally:
+                        os._exit(1)
+                self.children += 1
 
     def spawn(self, message: dict[str, Any], fds: list[int]) -> None:
         number = message["id"]
@@ -165,6 +177,7 @@ class Zygote:
         pid = kernel.clone(jail.PER_RUN_NAMESPACES) if self.mode == "j" else os.fork()
         if pid:
             self.running[pid] = number
+            self.children += 1
             return
         try:
             try:
@@ -183,35 +196,27 @@ class Zygote:
         finally:
             os._exit(1)
 
-    def steps(self, message: dict[str, Any], fds: list[int]) -> list[Step]:
+    def steps(self, message: dict[str, Any], fds: list[int]) -> Iterable[Step]:
         """What makes a child a run's jail, in order. The environment, which it inherits, is set here."""
-        steps: list[Step] = []
-        if self.contained:
-            steps.append(Step("oom_score_adj", go_first, ()))
-        limits = JailLimits(**message["limits"], base_mb=self.base_mb)
+        limits = JailLimits(**message["limits"])
         workspace = message["workspace"]
+        mounts: list[Step] = []
         if self.mode == "j":
             work = jail.WORK
-            target = "/jail" + work
             if workspace:
-                steps.append(kernel.mount(self.workspace_path(workspace), target, None, kernel.MS_BIND))
+                mounts.append(kernel.mount(self.workspace_path(workspace), "/jail" + work, None, kernel.MS_BIND))
             elif self.kind != "program":
-                size = f"size={limits.disk_mb}m,nr_inodes=4096,mode=777"
-                steps.append(kernel.mount("none", target, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, size))
+                mounts.append(tmpfs("/jail" + work, limits.disk_mb))
         elif self.kind == "program":
             work = self.folder + "/empty"
         else:
             work = self.workspace_path(workspace) if workspace else self.scratch_path(message["id"])
-        if work != os.environ.get("HOME"):
             os.environ["HOME"] = os.environ["TMPDIR"] = work
         # The run's descriptors find their places: for code its streams 0 to 2, and 3 for the other.
-        others, last = (fds[1:], fds[0]) if self.kind == "code" else ([], fds[0])
-        steps += (Step("dup2", os.dup2, (fd, place)) for place, fd in [*enumerate(others), (3, last)])
-        if self.mode == "j":
-            steps += kernel.enter_root("/jail")
-        elif self.chroot:
-            steps.append(Step("change_root", kernel.change_root, (self.chroot,)))
-        return [*steps, *self.walls.steps(limits, self.user(message), work, self.kept)]
+        placing: list[Step] = [("dup2", os.dup2, (fd, place)) for place, fd in enumerate(fds[1:])]
+        placing.append(("dup2", os.dup2, (fds[0], 3)))
+        walls = self.walls.steps(limits, self.user(message), work, self.closing)
+        return chain(self.first, mounts, placing, self.root, walls)
 
     def orphaned(self) -> bool:
         """In a child: whether the zygote has ended."""
@@ -240,8 +245,7 @@ class Zygote:
         path = self.workspace_path(number)
         if self.mode == "j":
             os.mkdir(path)
-            data = f"size={disk_mb}m,nr_inodes=4096,mode=777"
-            kernel.take([kernel.mount("none", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, data)])
+            kernel.take([tmpfs(path, disk_mb)])
         else:
             self.make_folder(path, self.user({"workspace": number}))
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -264,6 +268,13 @@ class Zygote:
             self.remove(path)
 
 
+@lru_cache
+def tmpfs(path: str, disk_mb: int) -> Step:
+    """A folder with a limited size, for anybody to write to."""
+    data = f"size={disk_mb}m,nr_inodes=4096,mode=777"
+    return kernel.mount("none", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, data)
+
+
 def go_first() -> None:
     """When the container is out of memory, a jail goes, not what serves it."""
     with contextlib.suppress(OSError):
@@ -276,15 +287,16 @@ def go_first() -> None:
 def fewer_fork_hooks() -> Iterator[None]:
     """Keep what is imported from putting its locks right after each fork: a zygote has one thread, which holds none.
 
-    And let `random` take a new seed before it, for the child to inherit. What is done in each child is a good part of
-    what a run costs.
+    And let `random` take a new seed before it, for the child to inherit (less what the module does in Python, which is
+    to forget numbers that were never drawn here). What is done at each fork is a good part of what a run costs.
     """
     register: Callable[..., None] = os.register_at_fork
 
     def register_others(**hooks: Callable[[], object]) -> None:
         modules = {hook.__module__ for hook in hooks.values()}
         if modules == {"random"}:
-            register(before=hooks["after_in_child"])
+            generator = hooks["after_in_child"].__self__
+            register(before=super(type(generator), generator).seed)
         elif not modules & {"threading", "logging"}:
             register(**hooks)
 
@@ -336,8 +348,7 @@ def main(
     chroot: str = "",
     processes: int | None = None,
 ) -> None:
-    control = socket.socket(fileno=fcntl.fcntl(control_fd, fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD))
-    os.close(control_fd)
+    control = socket.socket(fileno=kernel.move_descriptor(control_fd, FIRST_OWN_FD))
     os.umask(0o022)
     with fewer_fork_hooks():
         module = importlib.import_module("sandbox.jailed_code" if kind == "code" else "sandbox.worker")
@@ -366,6 +377,7 @@ def main(
             own_users=many_uids,
             root="/jail",
             extra=extra,
+            base_mb=base_mb,
             allow_weak=allow_weak,
             chrooted=bool(chroot),
             processes=processes,
@@ -378,7 +390,7 @@ def main(
     work = jail.WORK if mode == "j" else folder + "/empty"
     os.environ.update({"PATH": "/nonexistent", "LANG": "C.UTF-8", "HOME": work, "TMPDIR": work})
     contained = processes is not None
-    zygote = Zygote(control, kind, mode, folder, job, many_uids, walls, base_mb, chroot, contained)
+    zygote = Zygote(control, kind, mode, folder, job, many_uids, walls, chroot, contained)
     # What is alive now stays shared with every child: keep the collector from touching it.
     gc.collect()
     gc.freeze()

@@ -65,6 +65,8 @@ SNIPPETS = {
     "no_stdout": "import sys; print('a'); sys.stdout = None; print('b')",
     "closed_stdout": "import sys; print('a'); sys.stdout.close()",
     "finaliser": "class A:\n def __del__(self): print('gone')\na = A(); b = [a]; a.b = b",
+    "finaliser_of_old": "import gc\nclass A:\n def __del__(self): print('gone')\n"
+    "a = A(); b = [a]; a.b = b\nfor _ in range(3): gc.collect()",
     "main_module": "import sys; m = sys.modules['__main__']\n"
     "print(__name__, vars(m) is globals(), sys.argv, __builtins__.len)",
     "pickle": "import pickle\nclass P:\n    x = 3\nprint(pickle.loads(pickle.dumps(P())).x)",
@@ -130,6 +132,8 @@ async def code_runs_as_python_runs_it(subject: Subject) -> None:
     assert not wrong, wrong
     null = inside["null_byte"]
     assert null.exit_status == 1
+    drawn = [await subject.code("import random; print(random.random(), random.gauss(0, 1))") for _ in range(3)]
+    assert len({run.stdout for run in drawn}) == 3, "each run starts with another seed, as each Python does"
     assert "null byte" in null.stderr or "SyntaxError" in null.stderr
 
 
