@@ -105,6 +105,13 @@ def build_root(root: str, kind: Kind, extra: list[str]) -> None:
     kernel.take([kernel.mount("none", root, None, flags)])
 
 
+@lru_cache
+def work_folder(path: str, disk_mb: int) -> Step:
+    """Mode j: a file system of a limited size, for any user to write to."""
+    data = f"size={disk_mb}m,nr_inodes=4096,mode=777"
+    return kernel.mount("none", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, data)
+
+
 def _bind(source: str, target: str, *, nodev: bool = True) -> None:
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
@@ -236,6 +243,7 @@ class Walls:
     def _set_limits(self, limits: JailLimits) -> list[Step]:
         values = {
             resource.RLIMIT_AS: (self._base_mb + limits.memory_mb) << 20,
+            # Hard and soft alike: a pid namespace's init ignores SIGXCPU, and so may code; nobody ignores SIGKILL.
             resource.RLIMIT_CPU: limits.cpu_s,
             resource.RLIMIT_FSIZE: limits.disk_mb << 20,
             resource.RLIMIT_NOFILE: limits.files,

@@ -10,22 +10,15 @@ import ctypes
 import os
 import struct
 from collections.abc import Callable, Iterable
+from typing import Any
 
 # PyDLL keeps the GIL: after a raw clone only the calling thread exists, so the lock must not change hands.
 libc = ctypes.PyDLL(None, use_errno=True)
 
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
-    1,
-    2,
-    4,
-    8,
-    32,
-    4096,
-    16384,
-    1 << 18,
-)
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
@@ -39,7 +32,6 @@ _REHEARSALS = 20
 MAY_DELETE = 1 << 1 | 1 << 3
 """Capabilities to delete files of other users: DAC_OVERRIDE, FOWNER."""
 _CAPABILITY_HEADER = struct.pack("<Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
-
 
 Step = tuple[str, Callable[..., object], tuple[object, ...]]
 """A call made ready before the fork of the process that makes it: its name, what raises OSError or returns -1 and sets
@@ -236,9 +228,10 @@ class Landlock:
 
     def _make(self, folder: str | None) -> None:
         name, call, args = self._create
-        self._ruleset.value = call(*args)
-        if self._ruleset.value == -1:
+        ruleset: Any = call(*args)
+        if ruleset == -1:
             raise _error(name)
+        self._ruleset.value = ruleset
         take(self._add)
         if folder is not None:
             fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -22,7 +22,6 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -39,8 +38,8 @@ RM = ["/bin/rm", "-rf", "--"]
 """What code leaves may be huge, and deeper than `shutil.rmtree` can recurse."""
 _FD = struct.Struct("i")
 _FDS_SIZE = socket.CMSG_SPACE(8 * _FD.size)
-_SCAN = json.JSONDecoder().scan_once
-"""`json.loads` less what it does for other users, which writes to many a page (see `kernel.Step`)."""
+_DECODER = json.JSONDecoder()
+"""`json.loads` does more around it, which writes to many a page (see `kernel.Step`)."""
 Job = Callable[[list[int]], None]
 
 
@@ -101,7 +100,7 @@ class Zygote:
         while True:
             for fd, _ in poll.poll():
                 if fd == woken:
-                    os.read(woken, 512)
+                    os.read(woken, 512)  # a byte for each signal
                     self.reap()
                 elif not self.receive():
                     return
@@ -111,7 +110,7 @@ class Zygote:
         if not size:
             return False
         fds = [fd for (fd,) in _FD.iter_unpack(received[0][2])] if received else []
-        message, _ = _SCAN(self.buffer[:size].decode(), 0)
+        message, _ = _DECODER.raw_decode(self.buffer[:size].decode())
         try:
             match message["op"]:
                 case "spawn":
@@ -206,7 +205,7 @@ class Zygote:
             if workspace:
                 mounts.append(kernel.mount(self.workspace_path(workspace), "/jail" + work, None, kernel.MS_BIND))
             elif self.kind != "program":
-                mounts.append(tmpfs("/jail" + work, limits.disk_mb))
+                mounts.append(jail.work_folder("/jail" + work, limits.disk_mb))
         elif self.kind == "program":
             work = self.folder + "/empty"
         else:
@@ -245,7 +244,7 @@ class Zygote:
         path = self.workspace_path(number)
         if self.mode == "j":
             os.mkdir(path)
-            kernel.take([tmpfs(path, disk_mb)])
+            kernel.take([jail.work_folder(path, disk_mb)])
         else:
             self.make_folder(path, self.user({"workspace": number}))
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -268,13 +267,6 @@ class Zygote:
             self.remove(path)
 
 
-@lru_cache
-def tmpfs(path: str, disk_mb: int) -> Step:
-    """A folder with a limited size, for anybody to write to."""
-    data = f"size={disk_mb}m,nr_inodes=4096,mode=777"
-    return kernel.mount("none", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, data)
-
-
 def go_first() -> None:
     """When the container is out of memory, a jail goes, not what serves it."""
     with contextlib.suppress(OSError):
@@ -292,11 +284,12 @@ def fewer_fork_hooks() -> Iterator[None]:
     """
     register: Callable[..., None] = os.register_at_fork
 
-    def register_others(**hooks: Callable[[], object]) -> None:
+    def register_others(**hooks: Any) -> None:
         modules = {hook.__module__ for hook in hooks.values()}
         if modules == {"random"}:
             generator = hooks["after_in_child"].__self__
-            register(before=super(type(generator), generator).seed)
+            in_c: Any = super(type(generator), generator)
+            register(before=in_c.seed)
         elif not modules & {"threading", "logging"}:
             register(**hooks)
 

@@ -270,9 +270,8 @@ def main() -> None:
         pass_fds=[theirs.fileno()],
     )
     theirs.close()
-    kernel.take(
-        [kernel.prctl(kernel.PR_SET_DUMPABLE, 0)]
-    )  # its memory has held what jails say: no process may look into it
+    # Its memory has held what jails say: no process may look into it.
+    kernel.take([kernel.prctl(kernel.PR_SET_DUMPABLE, 0)])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Relay(control, kind, 0, 1).serve()
 
