@@ -196,10 +196,11 @@ class Zygote:
             os._exit(1)
 
     def steps(self, message: dict[str, Any], fds: list[int]) -> Iterable[Step]:
-        """What makes a child a run's jail, in order. The environment, which it inherits, is set here."""
+        """What makes a child a run's jail, in order."""
         limits = JailLimits(**message["limits"])
         workspace = message["workspace"]
         mounts: list[Step] = []
+        environment: list[Step] = []
         if self.mode == "j":
             work = jail.WORK
             if workspace:
@@ -210,12 +211,14 @@ class Zygote:
             work = self.folder + "/empty"
         else:
             work = self.workspace_path(workspace) if workspace else self.scratch_path(message["id"])
-            os.environ["HOME"] = os.environ["TMPDIR"] = work
+            home = work.encode()
+            # Not in the zygote: the C library keeps for ever what it is given.
+            environment = [("environ", os.environb.__setitem__, (name, home)) for name in (b"HOME", b"TMPDIR")]
         # The run's descriptors find their places: for code its streams 0 to 2, and 3 for the other.
         placing: list[Step] = [("dup2", os.dup2, (fd, place)) for place, fd in enumerate(fds[1:])]
         placing.append(("dup2", os.dup2, (fds[0], 3)))
         walls = self.walls.steps(limits, self.user(message), work, self.closing)
-        return chain(self.first, mounts, placing, self.root, walls)
+        return chain(self.first, mounts, environment, placing, self.root, walls)
 
     def orphaned(self) -> bool:
         """In a child: whether the zygote has ended."""
@@ -279,18 +282,12 @@ def go_first() -> None:
 def fewer_fork_hooks() -> Iterator[None]:
     """Keep what is imported from putting its locks right after each fork: a zygote has one thread, which holds none.
 
-    And let `random` take a new seed before it, for the child to inherit (less what the module does in Python, which is
-    to forget numbers that were never drawn here). What is done at each fork is a good part of what a run costs.
+    That would be a good part of what a run costs.
     """
     register: Callable[..., None] = os.register_at_fork
 
-    def register_others(**hooks: Any) -> None:
-        modules = {hook.__module__ for hook in hooks.values()}
-        if modules == {"random"}:
-            generator = hooks["after_in_child"].__self__
-            in_c: Any = super(type(generator), generator)
-            register(before=in_c.seed)
-        elif not modules & {"threading", "logging"}:
+    def register_others(**hooks: Callable[[], object]) -> None:
+        if not any(hook.__module__ in ("threading", "logging") for hook in hooks.values()):
             register(**hooks)
 
     os.register_at_fork = register_others
