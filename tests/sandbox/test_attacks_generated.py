@@ -20,10 +20,15 @@ from sandbox.conformance.contain import contain
 from sandbox.conformance.outside import Outside
 
 CODE, UNGUARDED = (
-    [attack for attack in ATTACKS if attack.kind == kind and attack.says == ("blocked",) and not attack.lasts]
+    [
+        attack
+        for attack in ATTACKS
+        if attack.kind == kind and attack.says == ("blocked",) and not attack.lasts and attack.name != "what is open"
+    ]
     for kind in ("code", "unguarded")
 )
-"""Those that try one thing after the other and say what was blocked, so that others can follow."""
+"""Those that try one thing after the other and say what was blocked, so that others can follow. Not the one that takes
+for inherited whatever it finds open: another may have opened it."""
 
 
 def run_of(source: str) -> str:
