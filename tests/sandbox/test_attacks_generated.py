@@ -20,15 +20,14 @@ from sandbox.conformance.contain import contain
 from sandbox.conformance.outside import Outside
 
 CODE, UNGUARDED = (
-    [
-        attack
-        for attack in ATTACKS
-        if attack.kind == kind and attack.says == ("blocked",) and not attack.lasts and attack.name != "what is open"
-    ]
+    [attack for attack in ATTACKS if attack.kind == kind and attack.says == ("blocked",) and not attack.lasts]
     for kind in ("code", "unguarded")
 )
-"""Those that try one thing after the other and say what was blocked, so that others can follow. Not the one that takes
-for inherited whatever it finds open: another may have opened it."""
+"""Those that try one thing after the other and say what was blocked, so that others can follow."""
+
+
+OWN_LEFTOVERS = "import os\nos.closerange(3, 1024)\n"
+"""What code has left open itself is no find for the next attack. (In a program's jail 3 is the channel.)"""
 
 
 def run_of(source: str) -> str:
@@ -65,7 +64,10 @@ def mixed(draw: st.DrawFn, attacks: list[Attack], starts: dict[str, Start]) -> A
     return replace(
         chosen[0],
         name=", then ".join(f"{attack.family}: {attack.name} ({start})" for attack, start in begun),
-        source="\n".join(starts[start](attack.source) for attack, start in begun) + "\n",
+        source="\n".join(
+            starts[start]((OWN_LEFTOVERS if attack.kind == "code" else "") + attack.source) for attack, start in begun
+        )
+        + "\n",
     )
 
 
