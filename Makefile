@@ -1,6 +1,7 @@
 # make demo   design, run and grade a real problem with the embedded default
 # make test   the tests (offline, no GPU, no key)
-# make check  lint and types
+# make check  lint, types and regular expressions
+# make docs  the pages as a site, in site/; warnings are errors
 # make test-sandbox  the sandbox on every backend that this machine can run; starts a Docker engine where it may
 # make soak  a minute of good and hostile runs, and what they leave behind
 # make test-vllm  every engine, the real vLLM on CPUs included, against one suite (Python 3.11)
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-gpu check test-all soak bench bench-sandbox clean
+.PHONY: demo docs speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-gpu check test-all soak bench bench-sandbox clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -37,6 +38,10 @@ $(VENV)/speedrun: $(VENV)/local
 	$(INSTALL) --editable ".[dev,speedrun]"
 	touch $@
 
+$(VENV)/docs: $(VENV)/dev
+	$(INSTALL) --editable ".[dev,docs]"
+	touch $@
+
 $(VENV)/bench: $(VENV)/dev
 	$(INSTALL) --editable ".[dev,bench]"
 	touch $@
@@ -47,15 +52,22 @@ demo: $(VENV)/base
 # Goes on where it was broken off; OUT names its folder.
 OUT ?= runs/speedrun
 speedrun: $(VENV)/speedrun
-	$(BIN)/python -m speedrun.run --out $(OUT)
+	$(BIN)/python -m speedrun --out $(OUT)
 
 # Every comparison of the paper, from that checkpoint: hours. The pages go to docs/results.
 speedrun-full: speedrun
 	for comparison in training schedule tree sharing stage-length cross; do \
 	    $(BIN)/python -m speedrun.compare $$comparison --seeds 3 --speedrun $(OUT) --write || exit 1; done
 
+# One worker more than cores, as tests wait for processes and clocks. JOBS=0 runs them in one process.
+JOBS ?= $(shell expr $$(nproc) + 1)
 test: $(VENV)/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS)
+
+# A page that loads anything from elsewhere is an error, too.
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	! grep -rEo '<(script|link|img)[^>]+(src|href)="?https?://[^"> ]+\.(js|css|woff2?|png|svg)|@import +url\(.?https?:' site --include=*.html --include=*.css
 
 # PAGE=docs/sandbox.md writes what was seen into that page.
 test-sandbox: sandbox-tests soak
@@ -75,14 +87,16 @@ check: $(VENV)/dev $(VENV)/bench
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python -m benchmarks.patterns
 
 # The sandbox's own tests need none of these packages; `make test-sandbox` runs them all.
+# In one process: engines and models are made once for all tests of a file, and torch uses every core.
 test-all: $(VENV)/speedrun
 	$(BIN)/python -m pytest --ignore=tests/sandbox
 
 # Never run so far: no GPU was at hand.
 test-gpu: $(VENV)/speedrun
-	METAAGENT_TEST_DEVICE=cuda $(BIN)/python -m pytest tests/engine/test_every_engine.py tests/trainer/test_every_backend.py
+	METAAGENT_TEST_DEVICE=cuda $(BIN)/python -m pytest tests/engine/test_every_engine.py tests/trainer/update/test_every_backend.py
 
 # An environment of its own: vLLM's CPU build pins much of what it needs. FIND_LINKS may name a folder with torch's CPU
 # wheel; pip's own setting is the default, which uv does not read.
@@ -92,7 +106,7 @@ $(VENV)-vllm/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-overri
 	$(PYTHON) -m venv $(VENV)-vllm
 	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(VENV)-vllm/bin/uv pip install --quiet --python $(VENV)-vllm/bin/python $(addprefix --find-links ,$(FIND_LINKS)) --overrides tests/vllm-overrides.txt -r tests/vllm-requirements.txt
-	$(VENV)-vllm/bin/uv pip install --quiet --python $(VENV)-vllm/bin/python --editable . hypothesis pytest pytest-timeout
+	$(VENV)-vllm/bin/uv pip install --quiet --python $(VENV)-vllm/bin/python --editable . hypothesis "pytest<9.2" pytest-timeout pytest-xdist
 	touch $@
 
 test-vllm: $(VENV)-vllm/ready
@@ -105,4 +119,4 @@ bench-sandbox: $(VENV)/bench
 	$(BIN)/python -m benchmarks.sandbox
 
 clean:
-	rm -rf $(VENV) $(VENV)-vllm build *.egg-info
+	rm -rf $(VENV) $(VENV)-vllm build site *.egg-info

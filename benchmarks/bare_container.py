@@ -15,9 +15,8 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.bare_jail import LIMITS, WARM_UPS
-from sandbox.containers import wire
-from sandbox.containers.daemon import Box, Daemon
-from sandbox.image.content import image_tag
+from sandbox.containers import Box, Daemon, wire
+from sandbox.image import image_tag
 
 TIMEOUT_S = 60.0
 SPAWN = json.dumps({"limits": LIMITS, "workspace": None}).encode() + b"\nprint(1)"

@@ -15,25 +15,24 @@ import socket
 import sys
 import time
 
-from sandbox import jail, jailed_code
-from sandbox.zygote import Zygote, enter_namespaces, fewer_fork_hooks
+from sandbox.jail import Mode, Walls, Zygote, enter_namespaces, fewer_fork_hooks, run_code
 
 LIMITS = {"cpu_s": 30, "memory_mb": 512, "disk_mb": 64}
 WARM_UPS = 10
 
 
-def main(mode: jail.Mode, count: int, folder: str) -> list[float]:
+def main(mode: Mode, count: int, folder: str) -> list[float]:
     host, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with fewer_fork_hooks():
-        jailed_code.warm()
+        run_code.warm()
     if mode == "j":
         os.environ["METAAGENT_IDS"] = json.dumps([os.geteuid(), os.getegid()])
         host.send(json.dumps({"mapped": False}).encode())
         enter_namespaces(control, "code", [])
     else:
         os.mkdir(f"{folder}/scratch")
-    walls = jail.Walls(mode, "code", own_users=False, root="/jail", extra=[], base_mb=64)
-    zygote = Zygote(control, "code", mode, folder, jailed_code.run, False, walls, "", contained=False)
+    walls = Walls(mode, "code", own_users=False, root="/jail", work=folder, extra=[], base_mb=64)
+    zygote = Zygote(control, "code", mode, folder, run_code.run, False, walls, "", contained=False, modules=[])
     gc.collect()
     gc.freeze()
     return [one(zygote, number) for number in range(1, WARM_UPS + count + 1)][WARM_UPS:]

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from engine.transformers import TransformersEngine
+from engine.local import TransformersEngine
 from engine.vllm import VLLMEngine, sampling_params
 from workflow.completion import CompletionRequest, Sampling
 
@@ -47,7 +47,7 @@ def quiet_ends(folder: Path) -> None:
     import torch
     import transformers
 
-    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
     with torch.no_grad():
         model.lm_head.weight[model.config.eos_token_id] = 0
     model.save_pretrained(folder)
@@ -61,7 +61,7 @@ def ways(folder: Path, context: int) -> tuple[dict[str, Way], Callable[[], Await
     import torch
     import transformers
 
-    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False).eval()
     ends = torch.tensor([model.config.eos_token_id]).flatten()
     ours = TransformersEngine(str(folder))
     cpu = not torch.cuda.is_available()

@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.local import TransformersEngine
 from engine.protocol import Engine, LiveEngine
-from engine.transformers import TransformersEngine
 from engine.vllm import VLLMEngine
 from engine.weights import probed
 from workflow.completion import Completion, CompletionRequest, Sampling
@@ -110,7 +110,7 @@ async def measure(folder: str, dtype: str, options: dict[str, Any]) -> dict[str,
     import torch
     import transformers
 
-    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=False).eval()
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     vocabulary = model.get_input_embeddings().num_embeddings
     dice = random.Random(0)

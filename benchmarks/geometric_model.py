@@ -50,7 +50,7 @@ def make(
     make_model(
         folder, TEMPLATE, layers=layers, width=width, context=context, seed=seed, tokenizer=tokenizer, spread=0.6
     )
-    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False).eval()
     end, call = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(CALL)
     said = [token for token in range(len(tokenizer)) if token < call and tokenizer.decode([token]).isprintable()]
     said = [token for token in said if tokenizer.decode([token]).isascii() and token not in tokenizer.all_special_ids]

@@ -13,11 +13,56 @@ _UNIT = re.compile(r"\s*\\(?:text|mbox)\s*\{[^{}]*\}(?:\^\{?\d\}?)?$")
 _WORD = re.compile(r"\\text\s*\{(\(?)([A-Za-z]+)(\)?)\}")
 _BINARY = re.compile(r"(?<=[\w})\]])(\s*)([+-])(?=\s*[\w\\(])")
 _INTEGER = re.compile(r"-?\d+")
+_POWER_OF_TEN = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:\\times|\\cdot)\s*10\^\{?(-?\d+)\}?")
+_E_NOTATION = re.compile(r"(-?\d+(?:\.\d+)?)[eE]([+-]?\d+)")
+_COMPLEX = re.compile(r"(-?\d+)\s*([+-])\s*(\d*)i")
+_OPTION = re.compile(r"(?:\\text\{)?\(?([A-E])\)?\}?")
+_BASED = re.compile(r"(\d+)_\{?(\d)\}?")
+_BOUNDED = re.compile(r"([(\[])\s*(-?\d+)\s*,\s*(-?\d+)\s*([)\]])")
+_TEXT_UNIT = re.compile(r"(.*?)\s*\\(?:text|mbox)\s*\{\s*([a-z]+)\s*\}(?:\^2)?")
+_OTHER_UNIT = {"cm": "km", "m": "cm", "inches": "feet", "feet": "inches", "degrees": "radians", "cents": "dollars"}
+_OTHER_UNIT |= {"km": "m", "hours": "minutes", "minutes": "hours", "seconds": "minutes"}
 
 
 def mutants(gold: str) -> list[str]:
     """Formulas near `gold` in writing and different from it in value, without repetition."""
-    return sorted(set(_mutants(gold)) - {gold})
+    return sorted({*_mutants(gold), *_wrong_claims(gold)} - {gold})
+
+
+def _wrong_claims(gold: str) -> Iterator[str]:
+    """What holds the gold's text, and says something else: denials, equalities that are false, other options."""
+    yield rf"{gold} \text{{ is not right}}"
+    yield rf"\text{{not }} {gold}"
+    if _INTEGER.fullmatch(gold):
+        yield f"{int(gold) + 1} = {gold}"
+        yield rf"x = {abs(int(gold)) + 2} \cdot 1 = {gold}"
+        yield rf"{gold} \text{{ or }} {int(gold) + 1}"
+        if len(gold.lstrip("-")) > 1 and int(gold) > 0:
+            yield f"{gold}_{{{max(map(int, gold)) + 1}}}" if "9" not in gold else f"{gold}_{{12}}"
+    option = _OPTION.fullmatch(gold)
+    if option and ("(" in gold or len(gold) == 1):
+        other = chr(ord("A") + (ord(option[1]) - ord("A") + 1) % 5)
+        yield rf"\textbf{{({other})}}\ 7"
+        yield f"{other}. {option[1]}"
+    unit = _TEXT_UNIT.fullmatch(gold)
+    if unit and unit[2] in _OTHER_UNIT:
+        yield rf"{unit[1]} \text{{ {_OTHER_UNIT[unit[2]]}}}"
+    scaled = _POWER_OF_TEN.fullmatch(gold) or _E_NOTATION.fullmatch(gold)
+    if scaled:
+        yield scaled[1]
+        yield f"{scaled[1]}e{int(scaled[2]) + 1}"
+        yield rf"{scaled[1]} \times 10^{{{int(scaled[2]) - 1}}}"
+        yield rf"{scaled[1]} \times {scaled[2]}"
+    number = _COMPLEX.fullmatch(gold)
+    if number:
+        yield rf"{number[1]} {'-' if number[2] == '+' else '+'} {number[3]} \cdot i"
+        yield rf"{number[3] or 1} {number[2]} {number[1].lstrip('-')}i"
+    bounded = _BOUNDED.fullmatch(gold)
+    if bounded and (bounded[1] == "[" or bounded[4] == "]"):
+        yield rf"\{{x \mid {bounded[2]} < x < {bounded[3]}\}}"
+    members = [member.strip() for member in gold.split(",")]
+    if len(members) > 2 and len(set(members)) < len(members) and all(map(_INTEGER.fullmatch, members)):
+        yield ", ".join(dict.fromkeys(members))
 
 
 def _mutants(gold: str) -> Iterator[str]:
@@ -118,4 +163,47 @@ def _redressed(gold: str) -> Iterator[str]:
         yield f"{number}.0"
         yield rf"{number} \text{{ units}}"
         yield rf"x = {number}"
+        yield rf"\approx {number}"
+        yield rf"= {number}"
+        yield rf"\text{{The answer is }} {number}"
+        yield rf"{number}_{{10}}"
+        yield rf"\boxed{{{number}}}"
+        yield rf"{number - 1} + 1 = {number}"
+        yield rf"\textbf{{(B)}}\ {number}"
         yield f"{number * 2}/2"
+    yield from _redressed_forms(gold)
+
+
+def _redressed_forms(gold: str) -> Iterator[str]:
+    """Forms of numbers, options, sets and quantities that agents like to exchange."""
+    option = _OPTION.fullmatch(gold)
+    if option and ("(" in gold or len(gold) == 1):
+        yield rf"\textbf{{({option[1]})}}\ 7"
+        yield f"{option[1]}. 7"
+    scaled = _POWER_OF_TEN.fullmatch(gold) or _E_NOTATION.fullmatch(gold)
+    if scaled:
+        yield f"{scaled[1]}e{int(scaled[2])}"
+        yield f"{scaled[1]}E{int(scaled[2])}"
+        yield rf"{scaled[1]} \cdot 10^{{{int(scaled[2])}}}"
+        yield rf"{scaled[1]}\times10^{{{int(scaled[2]) - 1}}} \times 10"
+    number = _COMPLEX.fullmatch(gold)
+    if number:
+        yield rf"{number[1]} {number[2]} {number[3]} \cdot i" if number[3] else f"{number[1]}{number[2]}i"
+        yield rf"z = {number[1]}{number[2]}{number[3]}\,i"
+        yield f"{number[2].replace('+', '')}{number[3]}i + ({number[1]})"
+    bounded = _BOUNDED.fullmatch(gold)
+    if bounded and (bounded[1] == "[" or bounded[4] == "]"):
+        left, right = "<" if bounded[1] == "(" else r"\le", "<" if bounded[4] == ")" else r"\le"
+        yield rf"\{{x \mid {bounded[2]} {left} x {right} {bounded[3]}\}}"
+        yield rf"{bounded[2]} {left} x {right} {bounded[3]}"
+    members = [member.strip() for member in gold.split(",")]
+    if len(members) > 2 and all(map(_INTEGER.fullmatch, members)) and not re.fullmatch(r"\d+(,\d{3})+", gold):
+        yield ", ".join(reversed(members))
+        yield rf"\{{{', '.join(members)}\}}"
+    unit = _TEXT_UNIT.fullmatch(gold)
+    if unit and not gold.endswith("2"):
+        yield rf"{unit[1]}\,\mathrm{{{unit[2]}}}"
+    based = _BASED.fullmatch(gold)
+    if based:
+        yield rf"({based[1]})_{{{based[2]}}}"
+        yield rf"{based[1]} \text{{ in base }} {based[2]}"

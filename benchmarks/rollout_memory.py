@@ -23,7 +23,8 @@ from sandbox import ProcessSandbox
 from sandbox.protocol import Sandbox
 from tasks import Problem
 from trainer.config import RolloutConfig
-from trainer.rollout import QuestionTree, Rollout
+from trainer.rollout import Rollout
+from trainer.trees import QuestionTree
 from workflow.completion import Completion, CompletionRequest, Usage
 from workflow.trace import Rewarded, RewardTerm
 

@@ -214,7 +214,7 @@ class Benchmark:
             from docker.errors import DockerException
 
             from sandbox.containers import DockerSandbox
-            from sandbox.image.content import image_tag
+            from sandbox.image import image_tag
 
             client = await asyncio.to_thread(docker.from_env)
             await asyncio.to_thread(client.ping)

@@ -3,7 +3,7 @@
 Several clients run programs, code, calls and workspaces that behave, and others that flood, bomb, sleep, fork or are
 cancelled half way. Every outcome is checked. Meanwhile processes, descriptors, temporary files, containers and memory
 of the host, its zygotes and its containers are sampled. The exit status is 0 when nothing leaked and memory stayed
-flat.
+flat, and the event loop never stood still for half a second.
 
     python -m benchmarks.soak --minutes 10 --sandbox process/j0
 """
@@ -26,8 +26,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.soak_mix import CASES, PRELOAD
-from metaagent.running import DOCKER_TIERS
+from benchmarks.soak_mix import CASES, PRELOADED
+from engine.stall_watch import STALL_S, StallWatch
+from metaagent.opening import DOCKER_TIERS
 from sandbox import ProcessSandbox, Sandbox
 from sandbox.containers import DockerSandbox
 from workflow.failures import SandboxUnavailable
@@ -152,6 +153,8 @@ class Report:
     before: Sample
     after: Sample
     samples: list[Sample]
+    longest_stall_s: float = 0.0
+    """In which the host's event loop stood still while the mix ran."""
 
 
 async def soak(
@@ -197,11 +200,13 @@ async def soak(
             await asyncio.sleep(max(seconds / 60, 0.2))
 
     watching = asyncio.create_task(watch())
-    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    async with StallWatch() as stalls:
+        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    wrong += [f"the event loop stood still for {stall.seconds:.2f} s in:\n{stall.stack}" for stall in stalls.stalls]
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     after = await settled(lambda: sample(name, zygotes, began), patience_s, like=before)
-    return Report(ran, wrong, verdict(before, after, samples), before, after, samples)
+    return Report(ran, wrong, verdict(before, after, samples), before, after, samples, stalls.longest_s)
 
 
 async def settled(look: Callable[[], Sample], patience_s: float, like: Sample | None = None) -> Sample:
@@ -220,10 +225,10 @@ async def settled(look: Callable[[], Sample], patience_s: float, like: Sample | 
 
 def sandbox_of(name: str) -> Sandbox:
     if name in ("process/j", "process/j0"):
-        return ProcessSandbox(mode="j" if name == "process/j" else "j0", preload=(PRELOAD,))
+        return ProcessSandbox(mode="j" if name == "process/j" else "j0", preload=PRELOADED)
     if name not in DOCKER_TIERS:
         raise SystemExit(f"--sandbox {name}: choose process/j, process/j0, {', '.join(DOCKER_TIERS)}")
-    return DockerSandbox(tier=DOCKER_TIERS[name], preload=(PRELOAD,))
+    return DockerSandbox(tier=DOCKER_TIERS[name], preload=PRELOADED)
 
 
 async def main() -> int:
@@ -263,6 +268,7 @@ async def main() -> int:
     for pid, now in report.after.memory_mb.items():
         who = "host" if pid == os.getpid() else f"process {pid}"
         console.print(f"memory of {who}: {report.before.memory_mb.get(pid, 0):.1f} MB before, {now:.1f} MB after")
+    console.print(f"longest stall of the event loop: {report.longest_stall_s:.3f} s (at most {STALL_S:g} s)")
     for line in [f"leak: {leak}" for leak in report.leaks] + [f"wrong: {each}" for each in report.wrong[:20]]:
         console.print(line, style="red", soft_wrap=True)
     if report.leaks or report.wrong:

@@ -13,11 +13,18 @@ from collections.abc import Awaitable, Callable
 from pydantic import JsonValue
 
 from benchmarks.overhead import FixedEngine
+from designer.bank import design_from_bank
+from designer.check import check_reply
 from sandbox import Sandbox
+from sandbox.conformance import HOSTILE_TEXTS as TEXTS
+from tasks import CallTest, CallTests, StdinTest, StdinTests, grade_code
+from workflow.answers import final_answer
+from workflow.completion import Completion, CompletionRequest, Usage
 from workflow.failures import LimitExceeded
 from workflow.limits import CodeLimits, Limits
 
 PRELOAD = "statistics"
+PRELOADED = (PRELOAD, "designer.check")
 FEW = CodeLimits(wall_s=5, cpu_s=2, memory_mb=64, disk_mb=4, output_bytes=20_000)
 GOOD = """
 from workflow import AgentNode, EnsembleNode, Workflow
@@ -30,6 +37,10 @@ from workflow import AgentNode, Workflow
 answer = subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True).stdout
 workflow = Workflow("w").add_node(AgentNode("a", "Solve."))
 """
+PARSED = "from workflow import A  # &lt;\n#<code>\nfrom workflow import B # &lt;\n" + "a+b;" * 22_000 + "1 1\n#</code>"
+"""A reply in which several long candidates for a program fail at their ends."""
+ONE = StdinTests(tests=[StdinTest(stdin="", stdout="123456.5 9\n")])
+CALL = CallTests(fn_name="f", tests=[CallTest(args=[], expected=[1, 2.5])])
 PROGRAM_LIMITS = Limits(wall_s=5, cpu_s=1, memory_mb=64, output_bytes=50_000)
 
 Case = Callable[[Sandbox], Awaitable[None]]
@@ -119,7 +130,65 @@ async def call_out_of_time(sandbox: Sandbox) -> None:
         await sandbox.call(f"{PRELOAD}:fmean", numbers, wall_s=0.001)
 
 
+async def hostile_solution(sandbox: Sandbox) -> None:
+    """A solution that prints what a careless comparison would read for days."""
+    text = random.choice(list(TEXTS.values()))
+    graded = await grade_code(sandbox, f"print({text})", ONE, limits=FEW.model_copy(update={"output_bytes": 1 << 20}))
+    expect(not graded.correct and graded.total == 1, graded)
+
+
+async def hostile_value(sandbox: Sandbox) -> None:
+    value = random.choice(
+        ["[[]] * 10**5", "'1' * 10**6", "1 << 10**6", "{n: {} for n in range(10**4)}", "float('nan')"]
+    )
+    graded = await grade_code(
+        sandbox, f"def f(): return {value}", CALL, limits=FEW.model_copy(update={"memory_mb": 256})
+    )
+    expect(not graded.correct and graded.total == 1, graded)
+
+
+class Echo(FixedEngine):
+    """Agents that say a hostile text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        return Completion(text=self.text, usage=Usage(prompt_tokens=20, completion_tokens=8))
+
+
+async def hostile_reply(sandbox: Sandbox) -> None:
+    text = eval(random.choice(list(TEXTS.values())))
+    run = await sandbox.run_program(GOOD, text[:2_000], engine=Echo(text))
+    expect(run.failure is None or not run.failure.is_infrastructure, run.failure)
+    for domain in ("math", "code"):
+        final_answer(run.answer or "", domain)
+
+
+async def hostile_answer(sandbox: Sandbox) -> None:
+    run = await sandbox.run_program(
+        f"answer = {random.choice(list(TEXTS.values()))}\n{GOOD}", "q", engine=FixedEngine()
+    )
+    expect(run.failure is None, run.failure)
+
+
+async def hostile_problem(sandbox: Sandbox) -> None:
+    """What the Designer reads of a problem, and of a reply that should hold a program."""
+    text = eval(random.choice(list(TEXTS.values())))
+    design_from_bank(text)
+    source, report = await check_reply(text, sandbox)
+    expect(source is None or not report.ok, source)
+    _, report = await check_reply(PARSED, sandbox)
+    expect(not report.ok, report)
+
+
 CASES: dict[str, Case] = {
+    "hostile solution": hostile_solution,
+    "hostile value": hostile_value,
+    "hostile reply": hostile_reply,
+    "hostile answer": hostile_answer,
+    "hostile problem": hostile_problem,
     "good code": good_code,
     "good program": good_program,
     "program with code": program_with_code,

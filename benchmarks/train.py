@@ -1,10 +1,11 @@
 """Seconds per training step and tokens per second beside TRL's GRPOTrainer, on the same model and prompts.
 
 Both train in float32 on a CPU, in one process and thread pool, a step of one and a step of the other in turn, so that
-whatever else the machine does meets both. Ours is `trainer.loop.train` with everything it does: jails, Traces on disk,
-`engine.transformers`, the update of `trainer.torch_backend`, and the weights copied into the engine and proven there.
-TRL's is `GRPOTrainer` with `transformers.generate`, whose model is trained in place. A step is from its first prompt to
-its new weights; checkpoints are left out on both sides. Learning rates are too small to change what the model says.
+whatever else the machine does meets both. Ours is `trainer.run.loop.train` with everything it does: jails, Traces on
+disk, `engine.local.transformers`, the update of `trainer.update.torch_backend`, and the weights copied into the engine
+and proven there. TRL's is `GRPOTrainer` with `transformers.generate`, whose model is trained in place. A step is from
+its first prompt to its new weights; checkpoints are left out on both sides. Learning rates are too small to change what
+the model says.
 
 All draw from the same weights at temperature 1, with the same prompts, generations per prompt, rewards and limits:
 
@@ -46,8 +47,7 @@ from sandbox import ProcessSandbox
 from sandbox.protocol import Sandbox
 from tasks import Problem
 from trainer.config import TrainConfig
-from trainer.loop import Phase, train
-from trainer.report import StepReport
+from trainer.run import Phase, StepReport, train
 from workflow.trace import Rewarded, RewardTerm
 
 QUESTIONS, GENERATIONS = 8, 8
@@ -142,7 +142,7 @@ class Peer:
             def on_step_end(self, *_: Any, **__: Any) -> None:
                 peer._step = peer._began.step()
 
-        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(model)
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(model, trust_remote_code=False)
         tokenizer.response_template = qwen3_template
         rows = [
             {"prompt": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]}
@@ -170,7 +170,7 @@ class Peer:
             disable_tqdm=True,
         )
         self._trainer: Any = GRPOTrainer(
-            model=transformers.AutoModelForCausalLM.from_pretrained(model, dtype="float32"),
+            model=transformers.AutoModelForCausalLM.from_pretrained(model, dtype="float32", trust_remote_code=False),
             reward_funcs=lambda completions, **_: [worth(each[-1]["content"]) for each in completions],
             args=options,
             train_dataset=datasets.Dataset.from_list(rows),
@@ -242,7 +242,7 @@ async def side_by_side(folder: Path, load: Workload, rounds: int, batch: int, sh
     seen: list[Any] = []
     began = Clock()
 
-    async with ProcessSandbox(preload=("designer.check", "tasks.math_worker")) as sandbox:
+    async with ProcessSandbox(preload=("designer.check", "tasks.math.worker")) as sandbox:
         peer = Peer(model, load, steps + 1, batch, folder / "trl")
 
         def watch(event: object) -> None:

@@ -1,7 +1,8 @@
 """The check of a program before it runs: what is wrong with it, on which line, and what to write instead.
 
 `check_source` only reads the program. `check_program` does that in a jail, where hostile source can hurt nobody, and
-then has the sandbox build the program's workflow to see its graph. Neither asks an agent or judges a design.
+then has the sandbox build the program's workflow to see its graph; `check_reply` looks for the program in that jail,
+too. None of them asks an agent or judges a design.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import cast
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from designer.contract import contract_findings, shortened
+from designer.extract import NOTHING, Extraction, extract_program
 from designer.imports import import_findings
 from designer.names import name_findings
 from designer.program import Program
 from designer.structure import node_lines, structure_findings
 from designer.syntax import parse, refused_unread, too_complex
-from sandbox.policy import compile_program
+from sandbox.language import compile_program
 from sandbox.protocol import Sandbox
 from workflow.failures import Finding, LimitExceeded, ProgramFailed
 from workflow.graph import GraphNode
@@ -24,10 +26,24 @@ from workflow.graph import GraphNode
 CHECK_SECONDS = 10.0
 """How long the static check of one program may take in its jail; an ordinary program takes milliseconds."""
 
+MAX_REPLY = 1 << 20
+"""Characters of a reply in which a program is looked for, from its end, where answers stand."""
+
 MAX_FINDINGS = 100
 """Findings of one program that are kept."""
 
 SIMPLER = "write a shorter program with smaller expressions"
+_SLOW = (
+    "see that every loop outside of functions ends, and move what takes long into a node's process, a tool function or "
+    "code that a tool runs: the program is built before any agent is asked"
+)
+_LIMIT_FIXES = {
+    "cpu_s": _SLOW,
+    "wall_s": _SLOW,
+    "memory_mb": "keep less in memory while the workflow is built: no long lists, no large numbers",
+    "output_bytes": "print less while the workflow is built",
+}
+"""What a program can do about a limit that its building has hit."""
 
 
 class CheckReport(BaseModel):
@@ -59,9 +75,17 @@ def check_source(source: str) -> list[Finding]:
 
 
 def check_payload(payload: JsonValue) -> JsonValue:
-    """What `check_program` runs in a jail: `{"source": ...}` in, findings and the lines of named nodes out."""
-    findings, lines = _check(str(cast("dict[str, JsonValue]", payload)["source"]))
-    return {"findings": [finding.model_dump() for finding in findings], "lines": {**lines}}
+    """What runs in the jail: `{"source": ...}` or `{"reply": ...}` in; out come the program, what is doubtful about
+    finding it, its findings and the lines of named nodes."""
+    given = cast("dict[str, str]", payload)
+    found = extract_program(given["reply"]) if "reply" in given else Extraction(given["source"])
+    findings, lines = ([], {}) if found.source is None else _check(found.source)
+    return {
+        "source": found.source,
+        "problem": found.problem,
+        "findings": [finding.model_dump() for finding in findings],
+        "lines": {**lines},
+    }
 
 
 def warm() -> None:
@@ -109,28 +133,60 @@ async def check_program(source: str, sandbox: Sandbox, question: str = "") -> Ch
     findings = refused_unread(source)
     if findings:
         return CheckReport(findings=findings)
-    try:
-        payload: JsonValue = {"source": source}
-        reply = await sandbox.call("designer.check:check_payload", payload, wall_s=CHECK_SECONDS)
-        checked = _Checked.model_validate(reply)
-    except LimitExceeded as error:
-        message = f"the program is too complex to be checked ({error.limit_kind} limit of {error.limit:g})"
-        return CheckReport(findings=[Finding(line=0, code="too-complex", message=message, fix=SIMPLER)])
-    except ProgramFailed as error:
-        if error.error_type != "Died":
-            raise  # a defect of the check itself must not pass for one of the program
-        message = f"the program is too complex to be checked ({error})"
-        return CheckReport(findings=[Finding(line=0, code="too-complex", message=message, fix=SIMPLER)])
-    if has_errors(checked.findings):
-        return CheckReport(findings=checked.findings)
-    return await _built(source, sandbox, question, checked)
+    checked = await _checked(sandbox, {"source": source})
+    return await _report(source, sandbox, question, checked)
+
+
+async def check_reply(
+    reply: str, sandbox: Sandbox, question: str = "", cut_off: str = ""
+) -> tuple[str | None, CheckReport]:
+    """The program in a Designer's reply, and the report of `check_program` on it.
+
+    `cut_off` says, where the engine ended the reply, why there may be no program in it.
+    """
+    checked = await _checked(sandbox, {"reply": reply[-MAX_REPLY:]})
+    source, doubt = checked.source, checked.problem
+    if source is None and not checked.findings:
+        fix = "write the complete program, once, between <code> and </code>"
+        if doubt in (None, NOTHING) and not cut_off:
+            message, code = doubt or "the reply holds no program", "no-program"
+        else:
+            message, code = cut_off if doubt in (None, NOTHING) else doubt, "reply-cut-off"
+            fix = f"think and explain less, then {fix}"
+        return None, CheckReport(findings=[Finding(line=0, code=code, message=message or "", fix=fix)])
+    report = await _report(source or "", sandbox, question, checked)
+    if doubt:
+        note = Finding(line=0, code="reply-cut-off", message=doubt, severity="warning")
+        report = report.model_copy(update={"findings": [note, *report.findings]})
+    return source, report
 
 
 class _Checked(BaseModel):
     """What `check_payload` returns."""
 
+    source: str | None = None
+    problem: str | None = None
     findings: list[Finding]
-    lines: dict[str, int]
+    lines: dict[str, int] = {}
+
+
+async def _checked(sandbox: Sandbox, payload: dict[str, JsonValue]) -> _Checked:
+    try:
+        reply = await sandbox.call("designer.check:check_payload", payload, wall_s=CHECK_SECONDS)
+        return _Checked.model_validate(reply)
+    except LimitExceeded as error:
+        message = f"the program is too complex to be checked ({error.limit_kind} limit of {error.limit:g})"
+    except ProgramFailed as error:
+        if error.error_type != "Died":
+            raise  # a defect of the check itself must not pass for one of the program
+        message = f"the program is too complex to be checked ({error})"
+    return _Checked(findings=[Finding(line=0, code="too-complex", message=message, fix=SIMPLER)])
+
+
+async def _report(source: str, sandbox: Sandbox, question: str, checked: _Checked) -> CheckReport:
+    if has_errors(checked.findings):
+        return CheckReport(findings=checked.findings)
+    return await _built(source, sandbox, question, checked)
 
 
 async def _built(source: str, sandbox: Sandbox, question: str, checked: _Checked) -> CheckReport:
@@ -138,7 +194,10 @@ async def _built(source: str, sandbox: Sandbox, question: str, checked: _Checked
         description = await sandbox.describe(source, question)
     except (LimitExceeded, ProgramFailed) as error:
         message = f"building the workflow failed: {error}"
-        fix = "build the workflow without long computations and without errors"
+        fix = "build the workflow without errors; what only a run can tell belongs into a node's process or a tool"
+        if isinstance(error, LimitExceeded):
+            message = f"building the workflow goes beyond its limit of {error.limit:g} ({error.limit_kind})"
+            fix = _LIMIT_FIXES.get(error.limit_kind, "build the workflow without long computations")
         failed = Finding(line=getattr(error, "line", None) or 0, code="build-failed", message=message, fix=fix)
         return CheckReport(findings=_ordered([*checked.findings, failed]))
     findings = [*checked.findings, *description.findings]

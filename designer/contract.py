@@ -19,9 +19,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from designer.program import Program, Undecided, Unknown, is_contract_class, is_stand_in
-from workflow import Context, MessageType, WorkflowNode, create_simple_chain
-from workflow.checks import IGNORED_ARGUMENTS, nearest
+from designer.program import Program, Undecided, Unknown, is_contract_class, is_stand_in, made_by
+from workflow import Context, MessageType, WorkflowNode
+from workflow.checks import IGNORED_ARGUMENTS, nearest, other_names_of
 from workflow.failures import ContractError, Finding
 
 
@@ -39,13 +39,26 @@ def contract_findings(program: Program) -> list[Finding]:
     return findings
 
 
+_MEANS = {
+    **dict.fromkeys(("text", "body", "response", "output", "answer", "result"), "content"),
+    **dict.fromkeys(("instructions", "system_message", "prompt", "system"), "system_prompt"),
+    **dict.fromkeys(("members", "nodes", "workers"), "agents"),
+}
+"""What other libraries call things of the contract."""
+
+
 def _closest(name: str, known: list[str]) -> str | None:
     """The known name that was probably meant, also where only one of its words was given: `promt`, `tools`."""
+    if _MEANS.get(name) in known:
+        return _MEANS[name]
     words: dict[str, list[str]] = {}
     for item in known:
         for word in item.split("_"):
             words.setdefault(word, []).append(item)
     having = words.get(nearest(name, words) or "", [])
+    alike = sorted((item for item in known if item.startswith(name.partition("_")[0] + "_")), key=len)
+    if "_" in name and alike and all(item.startswith(alike[0]) for item in alike):  # `add_agent` for `add_node`
+        having = having if len(having) == 1 else alike[:1]
     return nearest(name, known) or (having[0] if len(having) == 1 else None)
 
 
@@ -67,6 +80,10 @@ class _Signature:
     """Annotations to validate against; empty where nothing validates at run time."""
     ignored: frozenset[str]
     takes_any: bool
+    takes_more: bool
+    """Any number of arguments by position."""
+    other_names: dict[str, str]
+    """Further names of parameters."""
     positional: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -84,15 +101,17 @@ def _signature(function: Callable[..., Any], is_method: bool) -> _Signature:
     parameters = dict(inspect.signature(function).parameters)
     if is_method:
         parameters.pop(next(iter(parameters)))
-    takes_any = any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-    parameters = {name: item for name, item in parameters.items() if item.kind != inspect.Parameter.VAR_KEYWORD}
+    kinds = {parameter.kind for parameter in parameters.values()}
+    several = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    parameters = {name: item for name, item in parameters.items() if item.kind not in several}
     initializer = inspect.unwrap(function.__init__) if is_class else inspect.unwrap(function)
     validated = is_class or hasattr(function, "__wrapped__")
-    hinted = function if is_class and hasattr(function, "__pydantic_fields__") else initializer
-    hints = get_type_hints(hinted, include_extras=True) if validated else {}
+    hints = get_type_hints(initializer, include_extras=True) if validated else {}
     node_like = is_class and issubclass(function, WorkflowNode)
-    ignored = IGNORED_ARGUMENTS if node_like or hasattr(function, "__wrapped__") else frozenset()
-    return _Signature(parameters, hints, ignored, takes_any)
+    is_contract = hasattr(function.__init__ if is_class else function, "__wrapped__")
+    ignored = IGNORED_ARGUMENTS if node_like or is_contract else frozenset()
+    takes_any, takes_more = (kind in kinds for kind in several)
+    return _Signature(parameters, hints, ignored, takes_any, takes_more, other_names_of(function))
 
 
 def _call_findings(program: Program, node: ast.Call) -> list[Finding]:
@@ -100,7 +119,7 @@ def _call_findings(program: Program, node: ast.Call) -> list[Finding]:
     if method is not None:
         receiver, function = method
         owner = f"{type(receiver).__name__}.{function.__name__}"
-    elif callee is create_simple_chain or (is_contract_class(callee) and callee is not MessageType):
+    elif made_by(callee) or (is_contract_class(callee) and callee is not MessageType):
         owner, function = callee.__name__, callee
     else:
         return []
@@ -146,13 +165,13 @@ class _Call:
         plain = self.node.args[: starred[0]] if starred else self.node.args
         for name, expression in zip(positional, plain, strict=False):
             self.given[name] = expression
-        if len(plain) > len(positional):
+        if len(plain) > len(positional) and not self.signature.takes_more:
             extra = plain[len(positional)]
             problem = f"{len(plain)} positional arguments where at most {len(positional)} are allowed"
             findings.append(self._found(extra, "too-many-arguments", problem, f"valid arguments: {', '.join(known)}"))
         replaced = set()
         for keyword in self.node.keywords:
-            name = keyword.arg
+            name = self.signature.other_names.get(keyword.arg or "", keyword.arg)
             if name is None or name in self.signature.ignored:
                 continue
             if name in self.given:
@@ -163,7 +182,7 @@ class _Call:
             elif not self.signature.takes_any:
                 free = [item for item in known if item not in self.given and not self._is_keyword(item)]
                 replaced.add(_closest(name, free))
-                fix = _did_you_mean(name, free, "valid arguments") if free else "leave it out"
+                fix = _did_you_mean(name, free, "leave it out; valid arguments") if free else "leave it out"
                 findings.append(self._found(keyword, "unknown-argument", f"unknown argument {name!r}", fix))
         missing = [name for name in self.signature.required if name not in self.given and name not in replaced]
         if missing and not self.open_ended:
@@ -259,7 +278,7 @@ def _attributes_that_the_program_makes(tree: ast.Module) -> set[str]:
 @cache
 def _attributes(kind: type) -> frozenset[str]:
     """What an object of a class of the contract has: methods, properties and what its constructors assign."""
-    names = set(dir(kind)) | set(getattr(kind, "__pydantic_fields__", {}))
+    names = set(dir(kind))
     for base in kind.__mro__:
         initializer = vars(base).get("__init__")
         if inspect.isfunction(initializer):

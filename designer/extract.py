@@ -1,7 +1,8 @@
 """Finds the program in what a Designer wrote: in `<code>`, in a Markdown fence, or bare.
 
-Text in, text out, in time linear in the reply. It judges a candidate only by whether it parses and imports the
-contract; whether the program is any good is `designer.check`'s business.
+Text in, text out, in time linear in the reply; but several candidates may be parsed, and Python's parser takes a tenth
+of a second for each: what a policy wrote is read in a jail (`designer.check.check_reply`). It judges a candidate only
+by whether it parses and imports the contract; whether the program is any good is `designer.check`'s business.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_SOURCE_BYTES = 100_000
 NOTHING = "the reply holds no program; write it between <code> and </code>"
 UNCLOSED_TAG = "<code> is never closed: the reply was cut off, or </code> was forgotten"
 UNCLOSED_FENCE = "the code fence is never closed: the reply was cut off"
-UNCLOSED_THOUGHT = "the reply ends inside <think>: it was cut off before any program"
+UNCLOSED_THOUGHT = "the reply was cut off while thinking: <think> is never closed, and no program stands outside it"
 
 _TOKEN = re.compile(
     r"<(?P<close>/)?(?P<tag>code|think|thinking)(?:\s[^<>\n]{0,80})?>"
@@ -29,6 +30,9 @@ _TOKEN = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _IMPORTS_CONTRACT = re.compile(r"^[ \t]*(?:from|import)[ \t]+workflow\b", re.MULTILINE)
+_FIRST_IMPORT = re.compile(
+    r"^(?:from[ \t]++[\w.]++[ \t]++import[ \t]|import[ \t]++[\w.]++[ \t]*+(?:$|[,;#]|as[ \t]))", re.MULTILINE
+)
 _ESCAPED = re.compile(r"&(?:lt|gt|quot|amp|#39|#x27);")
 _PYTHON = frozenset({"", "python", "python3", "py", "py3"})
 
@@ -49,7 +53,8 @@ def extract_program(reply: str) -> Extraction:
     """The program in a reply; never raises.
 
     The last complete `<code>` block, else a Python fence (the last that imports the contract, else the longest),
-    else the whole text if it is a program. Code inside `<think>` does not count.
+    else the whole text if it is a program, or what is one between two paragraphs of prose. Code inside `<think>` does
+    not count.
     """
     whole = reply.replace("\r\n", "\n").replace("\r", "\n")
     text, thinking = _without_thoughts(whole)
@@ -82,6 +87,8 @@ def _candidates(text: str) -> Iterator[Extraction]:
         return  # a program was clearly marked: nothing else counts, even if it does not parse
     yield from _from_fences(text, [token for token in tokens if token["fence"]])
     yield from _from_tags(text, [token for token in tokens if _kind(token) == "code"])
+    if not any(token for token in tokens if _kind(token) != "think"):
+        yield from _from_prose(text)
 
 
 def _without_thoughts(text: str) -> tuple[str, bool]:
@@ -190,6 +197,26 @@ def _from_fences(text: str, fences: list[Token]) -> Iterator[Extraction]:
         yield Extraction(_cleaned(text[start:end]), "fence")
 
 
+def _from_prose(text: str) -> Iterator[Extraction]:
+    """What stands between prose, unmarked: from the first import to the end, or to where it is no Python any more."""
+    begin = _FIRST_IMPORT.search(text)
+    if begin is None or not _IMPORTS_CONTRACT.search(text):
+        return
+    source = text[begin.start() :]
+    yield Extraction(_dedented(source), "bare")
+    if (line := _wrong_line(source)) > 1:
+        yield Extraction(_dedented("\n".join(source.split("\n")[: line - 1])), "bare")
+
+
+def _wrong_line(source: str) -> int:
+    """The line at which a text is no Python any more, or 0: not where it ends too early, as a program that was cut
+    off."""
+    error = _parsed(source) if len(source.encode("utf-8", "replace")) <= MAX_SOURCE_BYTES else None
+    if not isinstance(error, SyntaxError) or re.search("never closed|unterminated|EOF", error.msg):
+        return 0
+    return error.lineno or 0
+
+
 def _is_python(fence: Token) -> bool:
     return fence["info"].strip().lower() in _PYTHON
 
@@ -233,12 +260,15 @@ def _is_program(candidate: Extraction) -> bool:
 
 
 def _parses(source: str) -> bool:
-    if len(source.encode("utf-8", "replace")) > MAX_SOURCE_BYTES:
-        return False
+    return len(source.encode("utf-8", "replace")) <= MAX_SOURCE_BYTES and _parsed(source) is None
+
+
+def _parsed(source: str) -> Exception | None:
+    """What was raised."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(source)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return False
-    return True
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        return error
+    return None

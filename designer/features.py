@@ -22,7 +22,7 @@ _FIGURE = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 _CONTROL = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 _CODE = re.compile(
-    r"^[ \t]*(?:async )?def \w+[ \t]*\(|^[ \t]*class \w+.*:[ \t]*$|>>> |^[ \t]*assert \w|```|"
+    r"^[ \t]*(?:async )?def \w+[ \t]*\(|^[ \t]*class \w.*:[ \t]*$|>>> |^[ \t]*assert \w|```|"
     r"\b(?:write|implement|complete|create|code|develop|design)\b[^.?!]{0,40}"
     r"\b(?:function|program|method|script|algorithm|code|class|regex|sql query)\b|"
     r"\bstandard (?:input|output)\b|\bstd(?:in|out)\b|\bpython\b|\btest cases?\b|\btime limit\b|"
@@ -31,8 +31,10 @@ _CODE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 FORMULA = (
-    r"\$\$.{1,2000}?\$\$|\$(?!\d[\d,.]*\s+[a-zA-Z]{2})[^$]{1,2000}\$|\\\[.{1,2000}?\\\]|\\\(.{1,2000}?\\\)|"
-    r"\\begin\{(?P<environment>\w+\*?)\}.{1,2000}?\\end\{(?P=environment)\}"
+    r"\$\$[^$]{1,1000}+\$\$|\$(?!\d[\d,.]*+\s++[a-zA-Z]{2})[^$]{1,1000}+\$|"
+    r"\\\[(?:[^\\]|\\(?![\[\]])){1,1000}+\\\]|\\\((?:[^\\]|\\(?![()])){1,1000}+\\\)|"
+    r"\\begin\{(?P<environment>\w{1,40}+\*?)\}(?:[^\\]|\\(?!(?:begin|end)\{(?P=environment)\})){1,1000}+"
+    r"\\end\{(?P=environment)\}"
 )
 """A LaTeX formula. A dollar sign before an amount, as in `$5 each and $2 per box`, opens none."""
 _NOTATION = re.compile(FORMULA + r"|\\(?:frac|sqrt|sum|int|log|sin|cos|tan|cdot|le|ge)\b", re.DOTALL)
@@ -68,14 +70,15 @@ MATH_TOPICS = {
     r"\barrange|\bcommittees?\b|\bsubsets?\b|\bseated\b|\bgrid\b",
     "probability": r"\bprobabilit|\bexpected (?:value|number)|\bat random\b|\brandomly\b|\bfair (?:coin|die|dice)",
     "number theory": r"\bdivisib|\bdivisors?\b|\bremainder\b|\bprimes?\b|\bprime (?:number|factor)|\\?p?mod\b|\bmodul|"
-    r"\\equiv|\bcongruent to\b.*\bmod|\bgcd\b|\blcm\b|greatest common|least common|\bdigits?\b|\bin base\b|\bbase[- ]|"
+    r"\\equiv|\bcongruent to\b.{0,500}\bmod|"
+    r"\bgcd\b|\blcm\b|greatest common|least common|\bdigits?\b|\bin base\b|\bbase[- ]|"
     r"\bperfect (?:square|cube|power)|\bmultiples? of\b|\b(?:positive|nonnegative) integers?\b",
     "geometry": r"\btriangles?\b|\bcircles?\b|\bpolygon|\brectang|\bparallelogram|\brhombus|\btrapezoid|\bradius\b|"
     r"\barea\b|\bperimeter\b|\btangent (?:to|line|circle|at)|\b(?:hexa|penta|octa|deca|dodeca)gon|\bspheres?\b|"
     r"\bcones?\b|\bcylinder|\bvolume\b|\bperpendicular\b|\binscribed\b|\bvertices\b|\bdiagonals?\b|\bchord\b|"
     r"\\triangle|\\angle|\\overline|\btetrahedron|\bpyramid|\bellipse|\bhyperbola|\bparabola|\bcoordinate",
     "trigonometry": r"\\(?:sin|cos|tan|cot|sec|csc)\b|\b(?:sine|cosine)\b|\\circ\b|\bpolar\b",
-    "complex numbers": r"\bcomplex (?:number|plane)|\bimaginary\b|\broots? of unity\b|\breal part\b|\d+\s*i\b",
+    "complex numbers": r"\bcomplex (?:number|plane)|\bimaginary\b|\broots? of unity\b|\breal part\b|\d\s*+i\b",
     "linear algebra": r"\bmatri(?:x|ces)\b|\bvectors?\b|pmatrix|bmatrix|\bdeterminant\b|\\mathbf",
     "sequences": r"\bsequences?\b|\bseries\b|\\sum\b|\\prod\b|\b(?:arithmetic|geometric) progression|\brecurs|"
     r"\\c?dots|\bsum of the first\b",
@@ -98,9 +101,9 @@ CODE_TOPICS = {
     "graphs and trees": r"\bgraphs?\b|\btrees?\b|\bvert(?:ex|ices)\b|\bedges?\b|\bshortest path|\bconnected\b|"
     r"\broads?\b|\bbinary search tree|\bdirected\b|\bcycles?\b",
     "optimisation": r"\b(?:minimum|maximum|minimal|maximal|minimi[sz]e|maximi[sz]e|fewest|longest|shortest|optimal)\b",
-    "dynamic programming": r"\bsubsequence|\bknapsack|\bnumber of ways|\bhow many ways|\bcoins?\b.*\bchange\b|"
+    "dynamic programming": r"\bsubsequence|\bknapsack|\bnumber of ways|\bhow many ways|\bcoins?\b.{0,200}\bchange\b|"
     r"\bedit distance|\bpartition",
-    "matrices": r"\bmatri(?:x|ces)\b|\bgrid\b|\brows?\b.*\bcolumns?\b",
+    "matrices": r"\bmatri(?:x|ces)\b|\bgrid\b|\brows?\b.{0,200}\bcolumns?\b",
     "parsing": r"\bpars(?:e|ing)\b|\bparenthes|\bbrackets?\b|\bexpression\b|\bdate\b|\bformat\b",
 }
 _ADVANCED = re.compile(
@@ -119,12 +122,12 @@ _CONDITION = re.compile(
 _OPTIONS = [re.compile(rf"(?:^|[\s(]){letter}[).:]\s{{0,3}}\S", re.MULTILINE) for letter in "ABC"]
 _PROOF = re.compile(r"\b(?:prove|show that|proof|disprove)\b", re.IGNORECASE)
 _HEAVY = re.compile(
-    r"\^\s*(?:\d{2}|\{\s*\d{2,}\s*\})|\d{2,}\s*!|\\sum_\{[^}]*\}\^\{?\d{2,}|\bsum of the first \$?\d{2,}|"
-    r"(?:\d{3,}\s*(?:\\cdot|\\times|\*|×)\s*)\d{2,}|\d+!\s*(?:\\cdot|\\times|\*|\+|-)",
+    r"\^\s*+(?:\d{2}|\{\s*+\d{2,}+\s*+\})|\d{2}\s*+!|\\sum_\{[^}]{0,200}+\}\^\{?\d{2}|\bsum of the first \$?\d{2}|"
+    r"\d{3}\s*+(?:\\cdot|\\times|\*|×)\s*+\d{2}|\d!\s*+(?:\\cdot|\\times|\*|\+|-)",
     re.IGNORECASE,
 )
 _LONG_NUMBER = re.compile(r"(?<![\d.])\d{5,}|\d{1,3}(?:,(?:\\!)?\d{3})+(?!\d)")
-_LIMIT = re.compile(r"10\s*(?:\^|\*\*)\s*\{?\s*(\d{1,2})|\b1e(\d{1,2})\b|\b(\d{1,3}(?:[,_ ]\d{3})+|\d{4,9})\b")
+_LIMIT = re.compile(r"10\s*+(?:\^|\*\*)\s*+\{?\s*+(\d{1,2})|\b1e(\d{1,2})\b|\b(\d{1,3}(?:[,_ ]\d{3}){1,6}|\d{4,9})\b")
 _STDIN = re.compile(
     r"\bstandard input\b|\bstdin\b|^[^\w\n]*(?:sample |example )?input(?: format)?[^\w\n]*$",
     re.IGNORECASE | re.MULTILINE,

@@ -19,9 +19,13 @@ MOST_QUOTES = 5
 
 _WHOLE = re.compile(FORMULA + r"|\b(?:Mr|Mrs|Ms|Dr|St|No|vs|i\.e|e\.g)\.", re.DOTALL)
 _BREAK = re.compile(r"[.?!][\"')\]]*\s+(?=[\"'(\[]*[A-Z$\\\d])|\n\s*\n\s*")
+_NEXT_SENTENCE = re.compile(r"\s*+(?=[A-Z])")
+_BOUND = re.compile(
+    r"(?:<=?|≤|\\leq?\b)\s*\S|\b(?:at most|up to|no more than|not exceed)\b[^.\d]{0,200}+\d", re.IGNORECASE
+)
 _ASKS = re.compile(
-    r"\?\s*[\"')\]]*\s*$|^(?:find|compute|calculate|determine|evaluate|simplify|solve|prove|show that|express|convert|"
-    r"factor|expand|enter|give|what|how|which|write)\b|"
+    r"\?\s*+[\"')\]]*+\s*+$|^(?:find|compute|calculate|determine|evaluate|simplify|solve|prove|show that|express|"
+    r"convert|factor|expand|enter|give|what|how|which|write)\b|"
     r"\b(?:find|compute|determine|evaluate|prove that|show that|what is|how (?:many|much))\b",
     re.IGNORECASE,
 )
@@ -138,7 +142,7 @@ def sentences(text: str) -> list[str]:
     cuts = {match.end() for match in _BREAK.finditer(text) if not is_inside(match.start())}
     for match in whole:  # a formula may end a sentence, with the full stop inside
         if match[0][0] in "$\\" and match[0].rstrip("$)]}\\ \n").endswith((".", "?", "!")):
-            follows = re.compile(r"\s*(?=[A-Z])").match(text, match.end())
+            follows = _NEXT_SENTENCE.match(text, match.end())
             cuts |= {follows.end()} if follows else set()
     parts = (" ".join(text[start:end].split()) for start, end in pairwise([0, *sorted(cuts), len(text)]))
     return [part for part in parts if part]
@@ -151,13 +155,15 @@ def shortened(text: str, limit: int = QUOTE) -> str:
 
 
 def guidance_for(problem: str, features: Features) -> str:
-    """Advice for those who solve: one line of text per point, each starting with `- `."""
+    """Advice for those who solve: one line of text per point, each starting with `- `. Reads `LONGEST` characters."""
+    problem = problem[:LONGEST]
     points = _code_points(problem, features) if features.domain == "code" else _math_points(problem, features)
     return _lines([*points, *(tip for tip, _ in _tips(features))])
 
 
 def checks_for(problem: str, features: Features) -> str:
     """What reviewers and testers must check, in the same form."""
+    problem = problem[:LONGEST]
     checks = _code_checks(problem) if features.domain == "code" else _math_checks(problem, features)
     return _lines([*checks, *(check for _, check in _tips(features))])
 
@@ -207,7 +213,7 @@ def _math_checks(problem: str, features: Features) -> list[str]:
 
 def signature_of(problem: str) -> str:
     """The last function header of the text, which is the one to write (earlier ones are given helpers); or ''."""
-    headers = re.findall(r"^[ \t]*((?:async )?def \w+\s*\([^)]*\)[^:\n]*):", problem, re.MULTILINE)
+    headers = re.findall(r"^[ \t]*((?:async )?def \w+\s*+\([^)]{0,1000}+\)[^:\n]*+):", problem, re.MULTILINE)
     return " ".join(headers[-1].split()) if headers else ""
 
 
@@ -231,8 +237,7 @@ def examples_of(problem: str) -> list[str]:
 def limits_of(problem: str) -> list[str]:
     """Lines or sentences that state a numeric bound."""
     parts = [part for line in problem.splitlines() for part in sentences(line)]
-    bound = re.compile(r"(?:<=?|≤|\\leq?\b)\s*\S|\b(?:at most|up to|no more than|not exceed)\b[^.]*\d", re.IGNORECASE)
-    return [part for part in parts if bound.search(part) and re.search(r"\d", part) and ">>>" not in part]
+    return [part for part in parts if _BOUND.search(part) and re.search(r"\d", part) and ">>>" not in part]
 
 
 def _code_points(problem: str, features: Features) -> list[str]:

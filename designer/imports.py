@@ -1,6 +1,6 @@
 """Checks what a program imports against what programs are offered: the contract, and facades of standard modules.
 
-The tables are the sandbox's own (`sandbox.facades`). Undefined names are `designer.names`'s business.
+The tables are the sandbox's own (`sandbox.language.importable`). Undefined names are `designer.names`'s business.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NoReturn
 
-from designer.program import CONTRACT, Program, names_of
-from sandbox.classes import facade_values
-from sandbox.facades import HINTS, standard_facades
+from designer.program import CONTRACT, Program, near
+from sandbox.language import HINTS, contract_facades, facade_values, standard_facades, unused_imports
 from workflow.checks import nearest
 from workflow.failures import Finding
 
@@ -24,10 +23,8 @@ def _never(*_: object) -> NoReturn:
 @cache
 def _offers() -> Mapping[str, frozenset[str]]:
     """The names in each module that programs may import."""
-    standard = standard_facades(seed=0, run_code=_never, write=_never)
-    offers = {name: frozenset(facade_values(module)) for name, module in standard.items()}
-    for name in ("workflow", "workflow.nodes"):
-        offers[name] = frozenset(names_of(name))
+    known = {**standard_facades(seed=0, run_code=_never, write=_never), **contract_facades(_never)}
+    offers = {name: frozenset(facade_values(module)) for name, module in known.items()}
     for name in list(offers):
         parent, _, child = name.rpartition(".")
         if parent:
@@ -38,18 +35,42 @@ def _offers() -> Mapping[str, frozenset[str]]:
 def import_findings(program: Program) -> list[Finding]:
     """Findings about imports, and about what is read from imported modules by attribute."""
     findings: list[Finding] = []
+    unused = {id(node) for node in unused_imports(program.tree)}
     for node in ast.walk(program.tree):
+        found: list[Finding] = []
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name not in _offers():
-                    findings.append(_unknown_module(program, node, alias.name))
+            found += [_unknown_module(program, node, alias.name) for alias in node.names if alias.name not in _offers()]
         elif isinstance(node, ast.ImportFrom):
-            findings += _from_findings(program, node)
+            found += _from_findings(program, node)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             module = _module_of(program, node.value)
             if module in _offers() and node.attr not in _offers()[module]:
-                findings.append(_unknown_name(program, node, module, node.attr))
+                found.append(_unknown_name(program, node, module, node.attr))
+        findings += [_unused(each) for each in found] if id(node) in unused else found
+    return _modules_said_once(findings)
+
+
+def _unused(finding: Finding) -> Finding:
+    """Nothing reads what it would bring, and a run leaves it out."""
+    changes = {"code": "unused-import", "severity": "warning", "fix": "delete this line: nothing uses it"}
+    return finding.model_copy(update=changes)
+
+
+def _modules_said_once(findings: list[Finding]) -> list[Finding]:
+    """The list of modules is long: it stands in the first finding that has it."""
+    modules, told = _modules(), 0
+    for index, finding in sorted(enumerate(findings), key=lambda item: item[1].line):
+        if finding.fix == modules and told:
+            findings[index] = finding.model_copy(update={"fix": f"use one of the modules listed for line {told}"})
+        elif finding.fix == modules:
+            told = finding.line
     return findings
+
+
+def _modules() -> str:
+    """Those to choose from: without those where the published contract has what `workflow` offers, too."""
+    advised = (name for name in _offers() if name == "workflow.nodes" or not name.startswith(("workflow.", "utils")))
+    return f"available modules: {', '.join(sorted(advised))}"
 
 
 def import_for(name: str) -> str | None:
@@ -68,11 +89,15 @@ def _from_findings(program: Program, node: ast.ImportFrom) -> list[Finding]:
         return []
     if module not in _offers():
         wanted = [alias.name for alias in node.names]
-        if module.startswith("workflow.") and all(name in CONTRACT for name in wanted):
+        if module.startswith("workflow.") and all(name in CONTRACT or name == "*" for name in wanted):
             fix = f"write: from workflow import {', '.join(wanted)}"
             return [_finding(program, node, f"programs cannot import from {module!r}", fix)]
         return [_unknown_module(program, node, module)]
     unknown = [alias for alias in node.names if alias.name not in _offers()[module] and alias.name != "*"]
+    if unknown and module.startswith("workflow") and all(alias.name in CONTRACT for alias in node.names):
+        names = ", ".join(f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in node.names)
+        message = f"module {module!r} has no {unknown[0].name!r} in programs"
+        return [_finding(program, node, message, f"write: from workflow import {names}")]
     return [_unknown_name(program, alias, module, alias.name) for alias in unknown]
 
 
@@ -90,8 +115,8 @@ def _module_of(program: Program, name: ast.Name) -> str:
 
 def _unknown_module(program: Program, node: ast.stmt, module: str) -> Finding:
     hint = HINTS.get(module) or HINTS.get(module.partition(".")[0])
-    close = nearest(module, _offers())
-    fix = hint or (f"did you mean {close!r}?" if close else f"available modules: {', '.join(sorted(_offers()))}")
+    close = near(module, _offers())
+    fix = hint or (f"did you mean {close!r}?" if close else _modules())
     return _finding(program, node, f"programs cannot import {module!r}", fix)
 
 
@@ -108,6 +133,6 @@ def _unknown_name(program: Program, node: ast.alias | ast.Attribute, module: str
 
 def _finding(program: Program, node: Any, message: str, fix: str) -> Finding:
     """An error, unless the program is prepared for it with `try`."""
-    tried = any(isinstance(above, ast.Try) for above in program.ancestors(node))
+    tried = any(isinstance(above, ast.Try | ast.TryStar) for above in program.ancestors(node))
     severity = "warning" if tried else "error"
     return Finding(line=node.lineno, code="unknown-import", message=message, fix=fix, severity=severity)

@@ -13,12 +13,16 @@ from pyflakes import messages
 from pyflakes.checker import Checker
 
 from designer.imports import import_for
-from designer.program import CONTRACT, Program, Scope
-from workflow.checks import nearest
+from designer.program import CONTRACT, Program, Scope, near
 from workflow.failures import Finding
 
 GIVEN_NAMES = frozenset({"question", "__name__"})
 """Names that a program may use without defining them, besides the builtins."""
+
+_PROBLEM = frozenset(
+    {"code", "description", "input", "instruction", "problem", "puzzle", "query", "question", "statement", "task"}
+)
+"""Words in a name that stand for the problem's text, which is in `question`."""
 
 MAX_NAMES = 50
 """Undefined names that are reported at most."""
@@ -76,6 +80,8 @@ def _binds(node: ast.AST) -> list[str]:
             return [(asname or name).partition(".")[0]]
         case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
             return [name]
+        case ast.MatchMapping(rest=str(name)):
+            return [name]
     return []
 
 
@@ -86,7 +92,7 @@ def _undefined(program: Program, use: ast.Name, bound: dict[str, list[ast.AST]])
     if scope is not None:
         lines = [getattr(node, "lineno", 0) for node in bound.get(name, []) if _in_scope(program, node, scope)]
         return _too_early(program, use, min(lines or elsewhere or [line]))
-    own = nearest(name, [*bound, *GIVEN_NAMES])
+    own = near(name, [*bound, *GIVEN_NAMES])
     missing_import = import_for(name)
     if elsewhere:
         fix = f"the name of line {min(elsewhere)} is not visible here; pass its value in as an argument"
@@ -94,10 +100,17 @@ def _undefined(program: Program, use: ast.Name, bound: dict[str, list[ast.AST]])
         fix = f"add: {missing_import}"
     elif own:
         fix = f"did you mean {own!r}?"
+    elif _PROBLEM & set(name.lower().split("_")) and not _is_called(program, use):
+        fix = f"write question instead of {name}: it holds the problem's text"
     else:
-        hint = nearest(name, [*CONTRACT, *dir(builtins)])
+        hint = near(name, [*CONTRACT, *dir(builtins)])
         fix = f"did you mean {hint!r}?" if hint else f"define {name} before line {line}, or import it"
     return Finding(line=line, code="undefined-name", message=f"{name!r} is not defined", fix=fix)
+
+
+def _is_called(program: Program, use: ast.Name) -> bool:
+    above = program.parents.get(use)
+    return isinstance(above, ast.Call) and above.func is use
 
 
 def _in_scope(program: Program, node: ast.AST, scope: Scope) -> bool:
@@ -113,9 +126,9 @@ def _too_early(program: Program, use: ast.Name, defined: int) -> Finding:
     # A loop may bind the name in one pass and use it in the next: doubtful, but not certain to fail.
     looped = False
     for above in program.ancestors(use):
-        if isinstance(above, ast.FunctionDef | ast.Lambda):
+        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             break
-        if isinstance(above, ast.For | ast.While):
+        if isinstance(above, ast.For | ast.AsyncFor | ast.While):
             looped = looped or any(name in _binds(node) for node in ast.walk(above))
     return Finding(
         line=line,

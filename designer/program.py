@@ -9,19 +9,30 @@ of the program is executed. What is wrong with a program is decided elsewhere (`
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal, NoReturn, TypeGuard, get_type_hints
 
 import workflow
-from workflow import WorkflowNode
-from workflow.flows import AgentGraph, Workflow
+from workflow import RouterNode, WorkflowNode
+from workflow.flows import AgentGraph, Workflow, is_pair
+from workflow.published import MODULES, contents
 
 CONTRACT: dict[str, Any] = {name: getattr(workflow, name) for name in workflow.__all__}
 CLASSES = frozenset(value for value in CONTRACT.values() if isinstance(value, type))
 FLOWS = (Workflow, AgentGraph)
+create_keyword_router = contents("workflow.nodes.router_node")["create_keyword_router"]
+
+
+def made_by(function: object) -> type | None:
+    """What a function of the contract builds, as far as that says where it may stand; None for anything else."""
+    if function is workflow.create_simple_chain:
+        return Workflow
+    return RouterNode if function is create_keyword_router else None
 
 
 class Undecided(Exception):
@@ -91,6 +102,7 @@ class Program:
         self._modules: dict[ast.AST, str] = {}
         self._values: dict[ast.AST, Any] = {}
         self._variables: dict[tuple[Scope, str], Any] = {}
+        _spell_out_stars(tree)
         for statement in tree.body:
             self._visit(statement, tree, self.module)
 
@@ -149,8 +161,8 @@ class Program:
         if not isinstance(node, ast.Call):
             return None
         callee = self.value(node.func)
-        if callee is workflow.create_simple_chain:
-            return Workflow
+        if made := made_by(callee):
+            return made
         if isinstance(callee, type) and issubclass(callee, WorkflowNode):
             return callee
         if isinstance(callee, ast.ClassDef):
@@ -305,8 +317,10 @@ class Program:
         callee = self.value(node.func)
         if is_contract_class(callee):
             return stand_in(callee, self.given_name(node))
+        if callee is create_keyword_router:
+            return stand_in(RouterNode, self.given_name(node))
         if callee is workflow.create_simple_chain:
-            return stand_in(Workflow)
+            return self._chain(node)
         method = self.method(node.func)
         if method is None:
             return UNKNOWN
@@ -317,6 +331,14 @@ class Program:
         # A method that returns its own node is declared with the base class.
         return receiver if isinstance(receiver, returned) else stand_in(returned)
 
+    def _chain(self, node: ast.Call) -> Any:
+        """Of nodes a Workflow, of (name, node) pairs an AgentGraph."""
+        given = [self.value(item) for item in (*node.args, *(each.value for each in node.keywords))]
+        links = [link for item in given for link in (item if isinstance(item, list) else [item])]
+        if any(is_pair(link) for link in links):
+            return stand_in(AgentGraph)
+        return stand_in(Workflow) if any(isinstance(link, WorkflowNode) for link in links) else UNKNOWN
+
     def method(self, node: ast.AST) -> tuple[Any, Callable[..., Any]] | None:
         """For `x.name` with x an object of the contract: the stand-in for x and the function, if it is a method."""
         if not isinstance(node, ast.Attribute):
@@ -326,6 +348,20 @@ class Program:
             return None
         function = inspect.getattr_static(type(receiver), node.attr, None)
         return (receiver, function) if inspect.isfunction(function) else None
+
+
+def _spell_out_stars(tree: ast.Module) -> None:
+    """`from workflow import *` as the names that it brings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module in MODULES:
+            for star in [alias for alias in node.names if alias.name == "*"]:
+                node.names = [ast.copy_location(ast.alias(name), star) for name in MODULES[node.module]]
+
+
+def near(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` is a slip of the pen for, or None: a likeness of sound would mislead."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
+    return close[0] if close else None
 
 
 def stand_in(kind: type, name: Any = UNKNOWN) -> Any:
@@ -348,14 +384,7 @@ def _imported(target: str) -> Any:
     """What an import brings: `workflow:AgentNode` a class, `workflow` a module, anything else UNKNOWN."""
     module, _, name = target.partition(":")
     if not name:
-        return workflow if module == "workflow" else UNKNOWN
-    return CONTRACT[name] if name in names_of(module) else UNKNOWN
-
-
-def names_of(module: str) -> list[str]:
-    """The names that programs may import from a module of the contract; none for any other module."""
-    if module == "workflow":
-        return list(CONTRACT)
-    if module == "workflow.nodes":
-        return list(workflow.nodes.__all__)
-    return []
+        return import_module(module) if module in MODULES else UNKNOWN
+    if name in MODULES.get(module, ()):
+        return contents(module)[name]
+    return import_module(f"{module}.{name}") if f"{module}.{name}" in MODULES else UNKNOWN

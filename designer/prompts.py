@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import workflow
 from designer.features import clean, domain_of
-from sandbox.facades import standard_facades
-from sandbox.language import SYNTAX_FIXES, UNAVAILABLE
+from sandbox.language import SYNTAX_FIXES, UNAVAILABLE, standard_facades
 from templates import Template
 from workflow.completion import ChatMessage
 from workflow.failures import Finding
@@ -38,8 +37,9 @@ ENTRIES = {
         "replies; without one, set `max_turns` to 1."
     ),
     "EnsembleNode": Entry(
-        '`agents` answer in parallel. `strategy` is "majority_vote", "weighted_vote" (needs `weights`, one per '
-        'agent) or "consensus" (needs `consensus_agent`, which reads what all of them deliver and decides).'
+        '`agents` answer in parallel. `strategy` is "majority_vote" (a `consensus_agent` decides where '
+        'votes are split), "weighted_vote" (with `weights`, one per agent) or "consensus" (needs `consensus_agent`, '
+        "which reads what all of them deliver and decides)."
     ),
     "ReflectionNode": Entry(
         "`agent` solves, `critic_agent` (or `agent` itself) reviews, `agent` refines; ends when the review's verdict "
@@ -70,7 +70,7 @@ ENTRIES = {
         "finish point or where no edge leads on, and the last node's message is the result.",
         ("add_node", "add_edge", "add_conditional_edge", "set_entry_point", "set_finish_point"),
     ),
-    "create_simple_chain": Entry("A Workflow of the given `nodes`."),
+    "create_simple_chain": Entry("A Workflow of the given nodes; an AgentGraph of (name, node) pairs."),
     "ToolRegistry": Entry(
         "An agent's tools. `func` is a function of the program that returns text; `parameters` is a JSON Schema of "
         "its arguments.",
@@ -107,7 +107,7 @@ WHAT A PROGRAM CANNOT DO
 - Import anything but workflow, workflow.nodes and these standard modules: {modules}.
 - Use {builtins}.
 - Use {syntax}.
-- Read files, the network, the environment, or attributes with two leading underscores.
+- Read files, the network, the environment, or what is inside functions and classes (__globals__, __mro__).
 - Make more than {agent_calls} agent calls or {tool_calls} tool calls and code runs, or take more than {wall_s:g} \
 seconds."""
 
@@ -257,18 +257,28 @@ def _unused(*_: object) -> NoReturn:
     raise AssertionError("only the names of the modules are read here")
 
 
+ONE_WAY = {("AgentGraph", "add_node"): "node", ("AgentGraph", "add_edge"): "source, target"}
+"""Parameters of methods that take the published contract's other forms, too: one way is enough for a prompt. Policies
+are trained on these lines; the embedded ones know no others."""
+
+
 def signature_lines(name: str) -> list[str]:
     """Constructor (or function) of the contract by name, then the methods that programs use, one per line."""
     value = getattr(workflow, name)
     if isinstance(value, type) and issubclass(value, Enum):
         return [name]
-    methods = [f".{method}({_parameters(getattr(value, method))})" for method in ENTRIES[name].methods]
+    methods = [
+        f".{method}({ONE_WAY.get((name, method)) or _parameters(getattr(value, method))})"
+        for method in ENTRIES[name].methods
+    ]
     return [f"{name}({_parameters(value)})", *methods]
 
 
 def _parameters(function: Callable[..., Any]) -> str:
+    """Those that may be given by position; what is for keywords alone programs seldom need."""
     parameters = inspect.signature(function).parameters.values()
-    return ", ".join(_parameter(parameter) for parameter in parameters if parameter.name != "self")
+    shown = (item for item in parameters if item.name != "self" and item.kind is not item.KEYWORD_ONLY)
+    return ", ".join(map(_parameter, shown))
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
@@ -278,8 +288,6 @@ def _parameter(parameter: inspect.Parameter) -> str:
         return stars + parameter.name
     if isinstance(default, Enum):
         return f"{parameter.name}={type(default).__name__}.{default.name}"
-    if repr(default) == "<factory>":  # a dataclass field that starts as an empty container
-        return f"{parameter.name}=..."
     return f"{parameter.name}={default!r}"
 
 

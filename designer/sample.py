@@ -12,8 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from designer.check import CheckReport, check_program
-from designer.extract import extract_program
+from designer.check import CheckReport, check_reply
 from designer.prompts import design_messages, repair_messages, short_design_messages
 from engine.protocol import Engine
 from engine.session import call_seed
@@ -198,7 +197,8 @@ class _Sampler:
                     raise
                 break  # the repair does not fit the model: the first try stands as it is
             turns.append(turn)
-            source, report = await self._read(turn.completion.text)
+            reply = turn.completion
+            source, report = await check_reply(reply.text, self.sandbox, self.problem, _cut_off(reply))
             if report.ok:
                 break
             messages = repair_messages(messages, turn.completion.text, report.findings)
@@ -221,15 +221,10 @@ class _Sampler:
             raise EngineFailed(self.engine.name, f"{type(failed).__name__}: {failed}") from failed
         return DesignTurn(request=request, completion=completion)
 
-    async def _read(self, reply: str) -> tuple[str | None, CheckReport]:
-        """The program in a reply, and what the check says to it."""
-        extraction = extract_program(reply)
-        if extraction.source is None:
-            message = extraction.problem or "the reply holds no program"
-            fix = "write the complete program, once, between <code> and </code>"
-            return None, CheckReport(findings=[Finding(line=0, code="no-program", message=message, fix=fix)])
-        report = await check_program(extraction.source, self.sandbox, self.problem)
-        if extraction.problem:
-            note = Finding(line=0, code="reply-cut-off", message=extraction.problem, severity="warning")
-            report = report.model_copy(update={"findings": [note, *report.findings]})
-        return extraction.source, report
+
+def _cut_off(reply: Completion) -> str:
+    """How a reply ended that is as long as it may be; empty for others."""
+    if reply.finish_reason != "length":
+        return ""
+    thinking = " while thinking" if reply.reasoning and not reply.text.strip() else ""
+    return f"the reply was cut off{thinking}: it is as long as max_tokens allows, and holds no program"

@@ -11,8 +11,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from designer.program import CONTRACT, FLOWS, Function, Program, Scope
-from workflow import AgentNode, ToolRegistry, WorkflowNode, create_simple_chain
+from designer.program import CONTRACT, FLOWS, Function, Program, Scope, made_by
+from workflow import AgentNode, ToolRegistry, Workflow, WorkflowNode
 from workflow.checks import nearest
 from workflow.failures import Finding
 
@@ -53,6 +53,8 @@ class _Structure:
         for node in ast.walk(program.tree):
             if isinstance(node, ast.Name | ast.Attribute):
                 self._note_reference(node)
+        if "create_simple_chain" in self.mentioned:
+            self.mentioned.add(Workflow.__name__)
 
     def findings(self) -> list[Finding]:
         return [
@@ -65,8 +67,10 @@ class _Structure:
 
     def _note_reference(self, node: ast.Name | ast.Attribute) -> None:
         value = self.program.value(node)
-        if isinstance(value, type) or value is create_simple_chain:
+        if isinstance(value, type):
             self.mentioned.add(value.__name__)
+        elif made := made_by(value):
+            self.mentioned.add(made.__name__)
         self.mentioned |= {node.id if isinstance(node, ast.Name) else node.attr} & set(CONTRACT)
         variable = self._variable(node)
         if variable is None or not isinstance(node, ast.Name):
@@ -99,10 +103,10 @@ class _Structure:
         flows = {name for name in self.mentioned if _is_class(CONTRACT[name], FLOWS)}
         nodes = {name for name in self.mentioned if _is_class(CONTRACT[name], (WorkflowNode,))}
         fix = "build agents with AgentNode(...) and put them in a workflow = Workflow(...) with workflow.add_node(...)"
-        if not nodes and "create_simple_chain" not in self.mentioned:
+        if not nodes:
             message = "the program builds no workflow: it uses no node of the contract (from workflow import ...)"
             yield Finding(line=0, code="no-workflow", message=message, fix=fix)
-        elif not flows and "create_simple_chain" not in self.mentioned:
+        elif not flows:
             message = "the program builds nodes but no workflow; only the last node it defines will be run"
             yield Finding(line=0, code="no-workflow", message=message, fix=fix, severity="warning")
         for variable, call, kind in self.built:

@@ -3,7 +3,8 @@
 `connect("openai:MODEL@URL")` is the one line that lets a plain Python file run its workflow. Heavy libraries are
 imported by the engine that needs them, when it is built.
 
-The names are loaded on first use: jails of programs are forked from a process that needs few of them.
+Not here: nodes and how they are run (`workflow`), and jails (`sandbox`). Names are loaded on first use: jails of
+programs are forked from a process that needs few of them.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from engine.protocol import Engine
     from engine.session import Run, Session
     from engine.spec import parse_engine
-    from engine.sync import drive_sync
+    from engine.sync_driver import drive_sync
 
 _HOMES = {
     "drivers": ("disconnect", "drive", "run_workflow"),
     "protocol": ("Engine",),
     "session": ("Run", "Session"),
     "spec": ("parse_engine",),
-    "sync": ("drive_sync",),
+    "sync_driver": ("drive_sync",),
 }
 
 __all__ = [

@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.chat_templates import render
 from engine.prompt import plain_messages
 from engine.tool_form import in_our_form, learned, native_messages, speaks_ours
 from workflow.completion import ChatMessage, PreviousTurn
@@ -51,7 +52,7 @@ class ChatFormat:
     ) -> list[int]:
         """Prompt token ids: the exact extension of the previous turn where there is one and the template allows it.
 
-        Raises ValueError where the tokenizer has no chat template, and whatever the template raises.
+        Raises ValueError where the tokenizer has no chat template, and `TemplateFailed` for whatever the template does.
         """
         if not self.tokenizer.chat_template:
             raise ValueError("the tokenizer has no chat template. Fix: use a chat model, or ask with token ids")
@@ -106,7 +107,7 @@ class ChatFormat:
         """The id that the template writes behind a reply."""
         mark = f"reply-{secrets.token_hex(8)}"
         turns = [ChatMessage(role="user", content="question"), ChatMessage(role="assistant", content=mark)]
-        text = self.tokenizer.apply_chat_template(turns, tokenize=False)
+        text = render(self.tokenizer, turns)
         end = next((token for token in self._encode(text.rpartition(mark)[2]) if token in self.ends), None)
         if end is None:
             raise ValueError(
@@ -133,9 +134,7 @@ class ChatFormat:
         said = said or {}
 
         def rendered(turns: Sequence[Any], tools: list[dict[str, Any]]) -> str:
-            text = self.tokenizer.apply_chat_template(
-                turns, tools=tools or None, add_generation_prompt=True, tokenize=False, enable_thinking=thinking
-            )
+            text = render(self.tokenizer, turns, tools, add_generation_prompt=True, enable_thinking=thinking)
             return text.encode(errors="replace").decode()  # no tokenizer takes halves of surrogate pairs
 
         if self._form is not None:

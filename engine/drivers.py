@@ -1,7 +1,7 @@
 """Drivers: the small loops that connect a `workflow.scheduler.Scheduler` to whoever answers its requests.
 
-`drive` serves a run on an event loop, thousands at once; a jail has `engine.sync`. `run_workflow` and `connect` are for
-workflows of the host's own, trusted process. For programs that are not trusted there is the sandbox.
+`drive` serves a run on an event loop, thousands at once; a jail has `engine.sync_driver`. `run_workflow` and `connect`
+are for workflows of the host's own, trusted process. For programs that are not trusted there is the sandbox.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ async def run_workflow(
     sink: Sink | None = None,
 ) -> Run:
     """Run a trusted workflow in this process. Never raises for what the run did: see `Run.failure`."""
-    session = Session(engine, question=question, limits=limits, sampling=sampling, seed=seed, sink=sink)
+    session = Session(
+        engine, question=question, limits=limits, sampling=sampling, seed=seed, sink=sink, own_sampling=True
+    )
     answer: str | None = None
     failure: Failure | None = None
     try:
@@ -121,13 +123,16 @@ async def _within_wall(request: Request, session: Session) -> Any:
     """Serve one request tree. Raises `LimitExceeded` when the wall limit ends it, else what it raised."""
     wall_s = session.limits.wall_s
     clock = asyncio.timeout(wall_s)
+    result: Any = None
     try:
         async with clock:
-            return await drive(Scheduler(root_steps(request)), session)
+            result = await drive(Scheduler(root_steps(request)), session)
     except TimeoutError:
         if not clock.expired():
             raise  # the program's own
-        raise LimitExceeded("wall_s", wall_s, session.elapsed) from None
+    if clock.expired():  # also where an engine has not minded that it was cancelled
+        raise LimitExceeded("wall_s", wall_s, session.elapsed)
+    return result
 
 
 def _failure(error: Exception) -> Failure:
@@ -165,7 +170,14 @@ class _Connection:
 
     async def _perform(self, request: Request) -> Any:
         question = request.context.question if isinstance(request, NodeCall) else ""
-        session = Session(self.engine, question=question, limits=self._limits, sampling=self._sampling, sink=self._sink)
+        session = Session(
+            self.engine,
+            question=question,
+            limits=self._limits,
+            sampling=self._sampling,
+            sink=self._sink,
+            own_sampling=True,
+        )
         try:
             result = await _within_wall(request, session)
         except Exception as error:

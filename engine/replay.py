@@ -8,8 +8,10 @@ ever made up here, and no reply is used twice.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,9 @@ from workflow.completion import ChatMessage, Completion, CompletionRequest, Samp
 from workflow.failures import EngineFailed
 from workflow.trace import Trace
 
+MAX_FILE = 256 << 20
+"""Bytes."""
+_COMPARED = 500
 _AROUND = 40
 """Characters shown on each side of the place where two texts part."""
 
@@ -110,7 +115,7 @@ class ReplayEngine:
                 f"{who} was not recorded: all {len(unkeyed)} replies of this agent are used. "
                 "Fix: add an entry, or record anew",
             )
-        guess = nearest(request.key, self._by_key) or nearest(request.agent, {e.agent for e in self._entries})
+        guess = _near(request.key, self._by_key) or _near(request.agent, (e.agent for e in self._entries))
         hint = f" (the nearest recorded is {guess!r})" if guess else ""
         raise EngineFailed(self.name, f"{who} was not recorded{hint}. Fix: add an entry, or record anew")
 
@@ -145,9 +150,25 @@ def prompt_sha256(messages: list[ChatMessage]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def _near(name: str, known: Iterable[str]) -> str | None:
+    """Among the first and short ones: comparing texts costs more than reading them."""
+    short = dict.fromkeys(each for each in itertools.islice(known, _COMPARED) if len(each) <= _COMPARED)
+    return nearest(name, short) if len(name) <= _COMPARED else None
+
+
+def _read_text(path: Path) -> str:
+    """Raises OSError for what is no file, such as a device, which would never end, and for what is too large."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError("it is no file")
+    if about.st_size > MAX_FILE:
+        raise OSError(f"it has {about.st_size:,} bytes, more than {MAX_FILE:,}")
+    return path.read_text(encoding="utf-8")
+
+
 def _read_entries(engine: str, path: Path) -> list[ReplayEntry]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise EngineFailed(engine, f"cannot read {path}: {error}. Fix: name a replay or trace file", 0) from error
     try:
@@ -159,7 +180,7 @@ def _read_entries(engine: str, path: Path) -> list[ReplayEntry]:
             if isinstance(first, dict) and "type" in first:
                 return entries_of(Trace.from_lines(lines))
             items = [json.loads(line) for line in lines if line.strip()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineFailed(engine, f"{path} is neither a replay file nor a trace: {error}", 0) from error
     entries = []
     for number, item in enumerate(items, 1):

@@ -1,8 +1,8 @@
 """Serves the requests of one run: asks the engine, counts against the limits, writes the Trace.
 
 One `Session` per run, whatever drives the run. It believes nothing that a program says about itself: counts and
-provenance come from what passed through here. It neither advances nodes (`workflow.scheduler`) nor keeps a clock for
-the wall limit (the driver does).
+provenance come from what passed through here. It does not advance nodes (`workflow.scheduler`). The clock of the wall
+limit is the driver's; past its end nothing more is admitted here, whatever has become of that clock.
 """
 
 from __future__ import annotations
@@ -12,14 +12,24 @@ import secrets
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
-from engine.origin import origin
+from engine.authorship import MAX_READ, Authorship
+from engine.limit_counter import LimitCounter
+from engine.plausible import impossible
 from engine.protocol import Engine
-from workflow.completion import ChatMessage, Completion, CompletionRequest, PreviousTurn, Sampling, Usage
-from workflow.failures import EngineFailed, Failure, LimitExceeded, LimitKind, MetaAgentError, ProgramFailed
+from workflow.completion import (
+    ChatMessage,
+    Completion,
+    CompletionRequest,
+    OwnSampling,
+    PreviousTurn,
+    Sampling,
+    Usage,
+)
+from workflow.failures import EngineFailed, Failure, LimitExceeded, MetaAgentError, ProgramFailed
 from workflow.limits import Limits
 from workflow.requests import (
     AgentCall,
@@ -33,7 +43,6 @@ from workflow.requests import (
     ToolReply,
     ToolResult,
 )
-from workflow.text import strip_echo
 from workflow.trace import (
     AgentTurn,
     Answered,
@@ -51,6 +60,8 @@ from workflow.trace import (
 
 _LIMITS, _SAMPLING = Limits(), Sampling()
 _ROLES = ("system", "user", "assistant", "tool")
+MAX_PROMPT = 1 << 20
+"""Characters of all turns of one agent call together."""
 
 Sink = Callable[[Event], None]
 CodeRunner = Callable[[CodeRun], Awaitable[CodeReply]]
@@ -103,6 +114,12 @@ def _as_previous(turn: AgentTurn | None) -> PreviousTurn | None:
     return PreviousTurn(messages=len(turn.messages), prompt_token_ids=done.prompt_token_ids, token_ids=done.token_ids)
 
 
+def _overruled(own: OwnSampling, sampling: Sampling) -> OwnSampling | None:
+    """What an agent asked for and does not get."""
+    refused = {name: value for name, value in own.items() if getattr(sampling, name) != value}
+    return cast(OwnSampling, refused) if refused else None
+
+
 def _extends(earlier: AgentTurn, completion: Completion) -> bool:
     """Whether the prompt begins with exactly what the earlier turn was asked and generated."""
     previous = _as_previous(earlier)
@@ -127,20 +144,24 @@ class Session:
         sink: Sink | None = None,
         code_runner: CodeRunner | None = None,
         jail: str = "",
+        own_sampling: bool = False,
     ) -> None:
+        """`own_sampling`: agents are sampled as their nodes ask, not as the run says."""
         self.engine = engine
         self.limits = limits or _LIMITS
         self.sampling = sampling or _SAMPLING
+        self._own_sampling = own_sampling
         self.seed = seed
         self.jail = jail
         self.events: list[Event] = []
         self._sink = sink
         self._code_runner = code_runner
         self._start = time.monotonic()
-        self._used: dict[LimitKind, int] = {"agent_calls": 0, "tokens": 0, "tool_calls": 0, "output_bytes": 0}
+        self._counter = LimitCounter(self.limits)
         self._output: list[str] = []
         self._calling: dict[str, AgentTurn] = {}
         self._run: Run | None = None
+        self._authorship = Authorship(question)
         self._record(
             RunStarted(
                 t=self.elapsed,
@@ -164,17 +185,16 @@ class Session:
         if self._sink is not None:
             self._sink(event)
 
-    def _spend(self, kind: LimitKind, amount: int) -> None:
-        """Count against a limit; raises `LimitExceeded` once it is passed."""
-        self._used[kind] += amount
-        limit = getattr(self.limits, kind)
-        if self._used[kind] > limit:
-            raise LimitExceeded(kind, limit, self._used[kind])
-
     def admit(self, path: str, request: Leaf) -> None:
         """Count a request before it is served; raises `LimitExceeded`, which ends the run."""
+        if self.elapsed > self.limits.wall_s:
+            raise LimitExceeded("wall_s", self.limits.wall_s, self.elapsed)
         if isinstance(request, AgentCall):
-            self._spend("agent_calls", 1)
+            self._counter.spend("agent_calls", 1)
+            size = sum(len(str(turn.get("content", ""))) for turn in request.messages)
+            if size > MAX_PROMPT:
+                reason = f"the prompt of {request.agent!r} has {size:,} characters; the limit is {MAX_PROMPT:,}"
+                raise ProgramFailed("PromptTooLong", f"{reason}; hand on deliveries, not whole transcripts")
         else:
             if isinstance(request, ToolCall):
                 self._record(
@@ -182,7 +202,7 @@ class Session:
                         t=self.elapsed, path=path, agent=request.agent, name=request.name, arguments=request.arguments
                     )
                 )
-            self._spend("tool_calls", 1)
+            self._counter.spend("tool_calls", 1)
 
     def serve(self, key: str, path: str, request: Leaf) -> Coroutine[Any, Any, Any]:
         """Answer one admitted request. Raises `LimitExceeded` or `EngineFailed`, which end the run."""
@@ -198,7 +218,7 @@ class Session:
         return ToolReply()
 
     async def _agent_call(self, key: str, path: str, call: AgentCall) -> AgentReply:
-        sampling = self.sampling
+        sampling = self._sampling_of(call)
         if sampling.seed is None:
             sampling = sampling.with_seed(call_seed(self.seed, key))
         call.messages, call.tools = _as_text(call.messages), _as_text(call.tools)
@@ -221,9 +241,13 @@ class Session:
             messages=request.messages or [],
             tools=request.tools,
             sampling=sampling,
+            overruled=_overruled(call.sampling, sampling) if call.sampling else None,
         )
         try:
             completion = await self.engine.complete(request)
+            wrong = impossible(completion)
+            if wrong:
+                raise EngineFailed(self.engine.name, f"a completion that cannot be: {wrong}. Fix: see the engine")
         except MetaAgentError as failed:
             self._close_call(key, None, str(failed))
             raise
@@ -238,8 +262,11 @@ class Session:
         if earlier is not None and _extends(earlier, completion):
             self._calling[key].continues = earlier.key
         self._close_call(key, completion, None)
-        self._spend("tokens", completion.usage.total_tokens)
+        self._counter.spend("tokens", completion.usage.total_tokens)
         return AgentReply(completion.text, completion.finish_reason)
+
+    def _sampling_of(self, call: AgentCall) -> Sampling:
+        return self.sampling.with_own(call.sampling) if self._own_sampling and call.sampling else self.sampling
 
     def _earlier_turn(self, path: str, call: AgentCall) -> AgentTurn | None:
         """The turn that this one continues by its messages; programs are not believed when they only say so."""
@@ -258,6 +285,8 @@ class Session:
         now = self.elapsed
         turn.t, turn.duration_s = now, round(now - turn.t, 6)
         turn.completion, turn.error = completion, error
+        if completion is not None:
+            self._authorship.heard(turn.agent, turn.messages, completion.text, turn.tools)
         self._record(turn)
 
     async def _code_run(self, path: str, request: CodeRun) -> CodeReply:
@@ -265,6 +294,7 @@ class Session:
             raise ProgramFailed("PermissionError", "this run has no code runner")
         started = time.monotonic()
         reply = await self._code_runner(request)
+        self._authorship.ran(request.code, reply.stdout, request.stdin)
         self._record(
             CodeRan(
                 t=self.elapsed,
@@ -301,7 +331,7 @@ class Session:
     def printed(self, text: str) -> None:
         self._record(Printed(t=self.elapsed, text=text))
         self._output.append(text)
-        self._spend("output_bytes", len(text.encode(errors="replace")))
+        self._counter.spend("output_bytes", len(text.encode(errors="replace")))
 
     def finish(self, answer: str | None = None, failure: Failure | None = None) -> Run:
         """Close the run: record answer or failure, and calls that were still under way. Idempotent."""
@@ -309,8 +339,12 @@ class Session:
             return self._run
         for key in list(self._calling):
             self._close_call(key, None, "the run ended first")
+        if answer is not None and len(answer) > MAX_READ:
+            reason = (
+                f"the answer has {len(answer):,} characters; the limit is {MAX_READ:,}; give the final answer alone"
+            )
+            answer, failure = None, failure or ProgramFailed("AnswerTooLong", reason).record()
         turns = [event for event in self.events if isinstance(event, AgentTurn)]
-        replies = [(turn.agent, _own_words(turn, turn.completion)) for turn in turns if turn.completion is not None]
         source = None
         if failure is not None and failure.kind == "limit_exceeded":
             fields = failure.fields
@@ -318,7 +352,7 @@ class Session:
                 LimitHit(t=self.elapsed, limit_kind=fields["limit_kind"], limit=fields["limit"], used=fields["used"])
             )
         if answer is not None:
-            source = origin(answer, replies)
+            source = self._authorship.of(answer)
             self._record(Answered(t=self.elapsed, text=answer, from_agent=source))
         usage = Usage.total(turn.completion.usage for turn in turns if turn.completion is not None)
         self._record(RunEnded(t=self.elapsed, failure=failure, usage=usage))
@@ -333,9 +367,3 @@ class Session:
             jail=self.jail,
         )
         return self._run
-
-
-def _own_words(turn: AgentTurn, completion: Completion) -> str:
-    """A reply without what it repeats from its system prompt, which the program wrote."""
-    told = [message["content"] for message in turn.messages if message["role"] == "system"]
-    return strip_echo(completion.text, told)

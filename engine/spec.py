@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from engine.local import TransformersEngine
 from engine.openai import OpenAIEngine
 from engine.protocol import Engine
 from engine.replay import ReplayEngine
-from engine.served import ServedEngine
-from engine.transformers import TransformersEngine
-from engine.vllm import VLLMEngine
+from engine.vllm import ServedEngine, VLLMEngine
 from workflow.checks import nearest
 
 FORMS = {
@@ -53,6 +52,6 @@ def parse_engine(spec: str, cache: Path | None = None) -> Engine:
     engine = OpenAIEngine(parts["model"], parts["url"])
     if cache is None:
         return engine
-    from engine.cache import CachedEngine
+    from engine.openai import CachedEngine
 
     return CachedEngine(engine, cache)

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from engine.chat_templates import TemplateFailed, render
 from workflow.completion import ChatMessage
 from workflow.text import blocks, without_blocks
 
@@ -127,8 +128,8 @@ def _rendered(tokenizer: Any, turns: list[Any]) -> str:
     if not tokenizer.chat_template:
         return ""
     try:
-        return tokenizer.apply_chat_template(turns, tools=[_SCHEMA], tokenize=False)
-    except Exception:
+        return render(tokenizer, turns, [_SCHEMA])
+    except TemplateFailed:
         return ""
 
 

@@ -92,7 +92,7 @@ def skeleton(config: Any) -> Any:
     """The transformers model of a configuration without its weights: names and shapes, no memory."""
     transformers: Any = importlib.import_module("transformers")
     with torch.device("meta"):
-        return transformers.AutoModelForCausalLM.from_config(config)
+        return transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
 @torch.no_grad()

@@ -1,5 +1,5 @@
-"""The command line: `metaagent design`, `run`, `check`, `show`, `templates`, `trace`, `doctor`, `demo`.
+"""The command line: `cli` says which commands there are, `commands` has one file for each, `terminal` shows things.
 
-Thin: it reads arguments, calls the other rooms, and writes what they return, for people or as JSON. Commands import
-the rooms they need when they run, so that `metaagent --help` stays light.
+Beside them the policies that come along (`embedded`, `policy/`) and the demo's data. Thin. Not here: the work itself,
+which is the other rooms'.
 """

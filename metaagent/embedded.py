@@ -1,5 +1,6 @@
 """The policies that come with metaagent: small enough to ship, trained by the speedrun, good for the problems of
-`tasks.miniature` alone. One designs programs, one plays their agents, on a machine with no GPU, no key and no download.
+`tasks.data.miniature` alone. One designs programs, one plays their agents, on a machine with no GPU, no key and no
+download.
 
 Says when they may be used, and opens them as one engine. `speedrun.ship` puts their files into `policy/`, with what
 they were trained with and how well they do (`recipe.json`).
@@ -13,7 +14,7 @@ import os
 from pathlib import Path
 
 from engine.protocol import Engine
-from tasks.miniature import Difficulty, is_question, read
+from tasks.data import Difficulty, is_question, read
 from workflow.completion import Completion, CompletionRequest
 from workflow.usage import PolicyRole
 
@@ -47,7 +48,7 @@ def about() -> str:
     trained = recipe["systems"][-1]["accuracy"]
     return (
         f"the embedded policy designed this: {recipe['weights'] / 1e6:.1f} million weights for each role that know the "
-        f"small problems of tasks.miniature and no others, right on {trained['estimate']:.0%} of those held out"
+        f"small problems of tasks.data.miniature and no others, right on {trained['estimate']:.0%} of those held out"
     )
 
 
@@ -57,7 +58,7 @@ class EmbeddedEngine:
     name = SPEC
 
     def __init__(self) -> None:
-        from engine.transformers import TransformersEngine
+        from engine.local import TransformersEngine
 
         self._engines = {role: TransformersEngine(str(FOLDER / role), "cpu", "float32") for role in ROLES}
 

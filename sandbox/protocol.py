@@ -1,6 +1,6 @@
 """What a sandbox offers, whatever backend it is: programs, code, and jailed calls of trusted functions.
 
-Types and one protocol; the process backend is `sandbox.process`.
+Types and one protocol; the process backend is `sandbox.host.process_sandbox`.
 """
 
 from __future__ import annotations
@@ -63,15 +63,21 @@ class CodeProcess(Protocol):
 class Workspace(Protocol):
     """A folder that code runs share; it is their working directory. Files in it are untrusted."""
 
-    async def write(self, name: str, data: bytes) -> None: ...
+    async def write(self, name: str, data: bytes) -> None:
+        """Raises `WorkspaceError` where code has left what is no file under this name, or has filled the workspace."""
+        ...
 
     async def read(self, name: str) -> bytes:
-        """Contents of a regular file; FileNotFoundError if there is none. Links are not followed."""
+        """Contents of a regular file; FileNotFoundError if there is none, `WorkspaceError` if it is a link."""
         ...
 
 
+class WorkspaceError(OSError):
+    """A file of a workspace cannot be written or read, because of what code has left there."""
+
+
 class Description(BaseModel):
-    """A program's structure, found by running it up to its first agent call."""
+    """A program's structure, found by running it without agents, on canned replies."""
 
     graph: GraphNode | None = None
     unreachable: list[str] = []
@@ -106,8 +112,12 @@ class Sandbox(Protocol):
         sampling: Sampling | None = None,
         seed: int = 0,
         sink: Callable[[Event], None] | None = None,
+        own_sampling: bool = False,
     ) -> Run:
-        """Run a program on a question. Whatever the program does is in the result, not raised."""
+        """Run a program on a question. Whatever the program does is in the result, not raised.
+
+        `own_sampling`: agents are sampled as their nodes ask (`temperature=` and so on), not as `sampling` says.
+        """
         ...
 
     async def describe(self, source: str, question: str = "") -> Description: ...

@@ -21,21 +21,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
+from metaagent.opening import open_sandbox
+from metaagent.terminal import note
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; several processes run side by side
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-from metaagent.console import note
-from metaagent.running import open_sandbox
-from speedrun import stages
+from speedrun import phases as stages
 from speedrun.plots import points
 from speedrun.report import pattern
 from speedrun.settings import SpeedrunSettings
 from speedrun.variants import ALONE, BASE, BEFORE, COMPARISONS, CROSS, OVERRIDES, SHARED, Comparison
 from tasks import read_task
-from tasks.miniature import KINDS
-from trainer.attempts import RESULTS, Attempt
-from trainer.metrics import shares
-from trainer.records import read_records
+from tasks.data import KINDS
+from trainer.disk import read_records
+from trainer.evaluate import RESULTS, Attempt, shares
 from trainer.sft import MODEL
 
 PAGES = Path(__file__).parents[1] / "docs" / "results"

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tasks.miniature import KINDS
-
-if TYPE_CHECKING:
-    from speedrun.report import SystemResult
+from tasks.data import KINDS
+from trainer.evaluate import PassRate
 
 COLOURS = ("#9aa5b1", "#4c8dd6", "#1f4e8c", "#d98032", "#7a5195", "#5b8c5a", "#b0413e", "#444444")
 
@@ -36,20 +34,19 @@ def _save(figure: Any, path: Path) -> None:
     pyplot.close(figure)
 
 
-def bars(systems: Sequence[SystemResult], path: Path) -> None:
-    """Accuracy of each system, over all problems and by kind, with 95 % intervals."""
+def bars(systems: Mapping[str, Sequence[PassRate]], path: Path) -> None:
+    """Accuracy of each system with 95 % intervals: over all problems, then by kind in the order of `KINDS`."""
     figure, axes = _figure(8, 3.6)
     groups = ["all", *KINDS]
     width = 0.8 / len(systems)
-    for place, system in enumerate(systems):
-        rates = [system.accuracy, *(system.by_kind[kind] for kind in KINDS)]
+    for place, (name, rates) in enumerate(systems.items()):
         heights = [rate.estimate for rate in rates]
         errors = [
             [rate.estimate - rate.low for rate in rates],
             [rate.high - rate.estimate for rate in rates],
         ]
         places = [group + (place - (len(systems) - 1) / 2) * width for group in range(len(groups))]
-        axes.bar(places, heights, width * 0.92, label=system.name, color=COLOURS[place], yerr=errors, capsize=2)
+        axes.bar(places, heights, width * 0.92, label=name, color=COLOURS[place], yerr=errors, capsize=2)
     axes.set_xticks(range(len(groups)), ["all problems", *(f"{kind}" for kind in KINDS)])
     axes.set_ylim(0, 1.02)
     axes.set_ylabel("share of correct answers")

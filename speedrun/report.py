@@ -1,6 +1,7 @@
 """What a speedrun found, as `report.md`, `report.json` and two pictures. Measures nothing itself.
 
-Accuracy has the 95 % interval of `trainer.metrics.pass_rate`; "above" is said only where intervals do not overlap.
+Accuracy has the 95 % interval of `trainer.evaluate.metrics.pass_rate`; "above" is said only where intervals do not
+overlap.
 """
 
 from __future__ import annotations
@@ -13,12 +14,9 @@ from pydantic import BaseModel
 
 from speedrun.plots import bars, curve
 from speedrun.settings import SpeedrunSettings
-from tasks.miniature import KINDS
-from trainer.attempts import Attempt
-from trainer.evaluation_report import report_of
-from trainer.metrics import PassRate, shares
-from trainer.report import StepReport
-from trainer.run_folder import METRICS
+from tasks.data import KINDS
+from trainer.evaluate import Attempt, PassRate, report_of, shares
+from trainer.run import METRICS, StepReport
 from workflow.failures import FailureKind
 from workflow.graph import GraphNode, structure
 
@@ -45,6 +43,11 @@ class SystemResult(BaseModel):
     agent_calls: float
     """Mean per attempt, those of designs that could not run included."""
     failures: dict[FailureKind, int]
+
+    @property
+    def rates(self) -> list[PassRate]:
+        """Accuracy over all problems, then by kind."""
+        return [self.accuracy, *(self.by_kind[kind] for kind in KINDS)]
 
 
 class SpeedrunReport(BaseModel):
@@ -98,7 +101,7 @@ def write_report(
     )
     (out / REPORT).write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
     page, *pictures = (out / name for name in PAGE)
-    bars(report.systems, pictures[0])
+    bars({system.name: system.rates for system in report.systems}, pictures[0])
     curve(report.correct, report.active, pictures[1])
     page.write_text(page_of(report), encoding="utf-8")
     return page

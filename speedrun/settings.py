@@ -6,10 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from speedrun.policy import Architecture
-from tasks.miniature import Difficulty
-from trainer.config import Roles, TrainConfig
-from trainer.config_file import read_config
+from speedrun.tiny_policy import Architecture
+from tasks.data import Difficulty
+from trainer.config import Roles, TrainConfig, read_config
 from trainer.sft import SFTSettings
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "speedrun.toml"

@@ -15,12 +15,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from metaagent.console import note
 from metaagent.embedded import FOLDER, RECIPE, ROLES, WEIGHTS
+from metaagent.terminal import note
+from speedrun.phases import trained
 from speedrun.report import PAGE, REPORT, SpeedrunReport
-from speedrun.stages import trained
-from tasks.miniature import Difficulty
-from trainer.run_folder import CONFIG
+from tasks.data import Difficulty
+from trainer.run import CONFIG
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "speedrun"
 LARGEST = 12_000_000
@@ -46,7 +46,7 @@ def ship(speedrun: Path, to: Path, results: Path) -> None:
         raise ValueError(f"the models have {size} bytes; {LARGEST} at most are shipped. Fix: a smaller architecture")
     weights = {f"{role}/{WEIGHTS}": sha256(model / WEIGHTS) for role, model in models.items()}
     recipe = {
-        "command": "python -m speedrun.run --seed " + str(report.settings.seed),
+        "command": "python -m speedrun.__main__ --seed " + str(report.settings.seed),
         "settings": report.settings.model_dump(mode="json"),
         "rl": (speedrun / "rl" / CONFIG).read_text(encoding="utf-8").replace(str(speedrun.resolve()), "SPEEDRUN"),
         "sha256": {name: sha256(speedrun / name) for name in DATA} | weights,

@@ -2,8 +2,8 @@ r"""The teacher of the cold start: an engine that plays the agents of the templa
 
 It stands where Appendix A has a strong model: it works step by step, and errs as such a model would: it slips in some
 chains and products and finds only some pairs at the first try. What it says is kept only where the run's answer is
-right. It knows the family's questions (`tasks.miniature.read`) and no gold answers. Its pupil is smaller: the products
-that it works out without a tool the pupil cannot, which is for RL to find.
+right. It knows the family's questions (`tasks.data.miniature.read`) and no gold answers. Its pupil is smaller: the
+products that it works out without a tool the pupil cannot, which is for RL to find.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.miniature import Reading, read
+from tasks.data import Reading, read
 from workflow.agent import DELIVERY_REQUEST
 from workflow.completion import ChatMessage, Completion, CompletionRequest
 from workflow.failures import EngineFailed

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.answers import final_answer
-from tasks.code import GRADING_LIMITS, grade_code
-from tasks.code_grades import CodeGrade
+from tasks.code import GRADING_LIMITS, CodeGrade, grade_code
 from tasks.math import MathGrade, grade_math
 from tasks.problems import Problem
+from workflow.answers import final_answer
 from workflow.limits import CodeLimits
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ async def grade(
     limits: CodeLimits = GRADING_LIMITS,
     stop_at_failure: bool = False,
 ) -> Grade:
-    """Grade the final answer in `answer_text` (a box or a `<solution>`; see `tasks.answers`).
+    """Grade the final answer in `answer_text` (a box or a `<solution>`; see `workflow.answers`).
 
     `limits` and `stop_at_failure` are for code. Raises `SandboxUnavailable`, never for a bad answer.
     """

@@ -1,15 +1,26 @@
 """What a problem is: a question with a gold answer (math) or with tests (code).
 
-Types only: files are read in `tasks.datasets`, answers graded in `tasks.grading`.
+Types only: files are read in `tasks.data.benchmarks`, answers graded in `tasks.grading`.
 """
 
 from __future__ import annotations
 
+import keyword
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from tasks.answers import Domain
+from workflow.answers import Domain
+
+
+def _is_a_name(name: str) -> str:
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
+        raise ValueError("it should be the name of a function or class")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_is_a_name)]
+"""Of a function or a class of the solution: data files say which."""
 
 
 class _Frozen(BaseModel):
@@ -19,7 +30,7 @@ class _Frozen(BaseModel):
 class StdinTest(_Frozen):
     stdin: str
     stdout: str
-    """Expected output; `tasks.code_compare.same_output` says what counts as equal."""
+    """Expected output; `tasks.code.equality.same_output` says what counts as equal."""
 
 
 class StdinTests(_Frozen):
@@ -41,7 +52,7 @@ class CallTests(_Frozen):
     """The solution defines `fn_name`, at the top level or as a method of a class `Solution` (LeetCode style)."""
 
     kind: Literal["call"] = "call"
-    fn_name: str
+    fn_name: Name
     tests: list[CallTest] = Field(min_length=1)
 
 
@@ -49,7 +60,7 @@ class AssertTests(_Frozen):
     """Tests written in Python. They run in a jail of their own and reach the solution only through proxies."""
 
     kind: Literal["assert"] = "assert"
-    names: dict[str, str]
+    names: dict[Name, Name]
     """Name in the tests -> name in the solution, for each function or class of the solution that tests use."""
     tests: list[str] = Field(min_length=1)
     """Python sources, run in order in one namespace; each is one test."""
@@ -65,8 +76,8 @@ CodeTests = Annotated[StdinTests | CallTests | AssertTests, Field(discriminator=
 class Problem(_Frozen):
     """One problem. Math problems carry `gold`, code problems `tests`, never both."""
 
-    id: str
-    question: str
+    id: str = Field(min_length=1)
+    question: str = Field(min_length=1)
     """What the agents are shown."""
     domain: Domain
     gold: str | None = None

@@ -2,8 +2,8 @@
 
 A script `NAME.py` in this folder opens with a docstring (what it does, then "Use when ...") and an inline metadata
 block of type `template` (the format of PEP 723, TOML in comments). Scripts use only what any program may use;
-those with a `GUIDANCE` or `CHECKS` constant leave these as places for advice on one problem. Nothing here chooses,
-changes or runs a template: see `designer.bank`.
+those with a `GUIDANCE` or `CHECKS` constant leave these as places for advice on one problem. Not here: choosing,
+changing or running one (`designer.bank`, `sandbox`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workflow.graph import Structure
 
-_BLOCK = re.compile(r"^# /// template\n((?:#(?: .*)?\n)+?)# ///\n+", re.MULTILINE)
+_BLOCK = re.compile(r"^# /// template\n((?:#(?! ///)(?: .*)?\n)++)# ///\n+", re.MULTILINE)
 
 SLOTS = ("GUIDANCE", "CHECKS")
 """Constants that a template may leave for one problem: advice for those who solve, checks for those who review."""

@@ -1,12 +1,18 @@
-"""Hypothesis without deadlines: how long an example takes says something about the machine, not about the code.
+"""What all tests share: hypothesis without deadlines, samples of what is slow, and a summary that hides nothing.
 
-Also: failed assertions of the conformance suite are explained as those of tests are; and what `.ci/run` asks for, whose
-steps have tests in common, and which has a limit of time.
+How long a hypothesis example takes says something about the machine, not about the code. Tests of slow backends
+(containers, gVisor, the real vLLM) may be sampled with `--sample SHARE`, by a seed that the first lines of a run tell.
+`.ci/run`, whose steps have tests in common, names a file of what has passed, and a time from which on tests are left
+out.
 """
 
+from __future__ import annotations
+
 import os
+import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,37 +21,104 @@ pytest.register_assert_rewrite("sandbox.conformance")
 settings.register_profile("metaagent", parent=settings(), deadline=None)
 settings.load_profile("metaagent")
 
+# Taken out of the environment, since some tests run pytest themselves.
 PASSED = os.environ.pop("METAAGENT_TESTS_PASSED", "")
 """File with the tests that have passed before: they are left out. Those that pass now are added."""
-UNTIL = float(os.environ.pop("METAAGENT_TESTS_UNTIL", "inf"))
-"""Unix time from which on tests are skipped; the last line tells how many."""
-too_late: list[str] = []
+UNTIL = os.environ.pop("METAAGENT_TESTS_UNTIL", "inf")
+"""Unix time from which on tests are skipped."""
+SLOW = ("docker/", "strict", "gvisor", "vllm")
+"""In what stands behind the name of a test: its backend is a slow one."""
+left_out: dict[str, int] = {}
+"""Why tests were left out -> how many."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("metaagent")
+    group.addoption("--sample", type=float, default=1.0, help="share of the tests of slow backends that are run")
+    group.addoption("--sample-seed", type=int, default=None, help="which; drawn where none is given")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.sample_seed is None:  # before workers of pytest-xdist are given the options
+        config.option.sample_seed = random.randrange(1_000_000)
+    config.stash[_PASSED] = getattr(config, "workerinput", {}).get("metaagent_passed", PASSED)
+    config.stash[_UNTIL] = float(getattr(config, "workerinput", {}).get("metaagent_until", UNTIL))
+
+
+_PASSED, _UNTIL = pytest.StashKey[str](), pytest.StashKey[float]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """What was taken out of the environment, for a worker of pytest-xdist."""
+    node.workerinput |= {"metaagent_passed": PASSED, "metaagent_until": UNTIL}
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    share, seed = config.option.sample, config.option.sample_seed
+    return (
+        ""
+        if share >= 1
+        else f"slow backends: a sample of {share:g} of their tests; --sample-seed={seed} draws it again"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not PASSED or not Path(PASSED).exists():
-        return
-    passed = set(Path(PASSED).read_text(encoding="utf-8").splitlines())
-    again = [item for item in items if item.nodeid in passed]
-    if again:
-        config.hook.pytest_deselected(items=again)
-        items[:] = [item for item in items if item.nodeid not in passed]
+    record = config.stash[_PASSED]
+    passed = set(Path(record).read_text(encoding="utf-8").splitlines()) if record and Path(record).exists() else set()
+    _leave_out(config, items, "passed in an earlier step", [item for item in items if _plain(item.nodeid) in passed])
+    share, seed = config.option.sample, config.option.sample_seed
+    if share < 1:
+        slow = [item for item in items if any(word in item.nodeid.partition("[")[2] for word in SLOW)]
+        _leave_out(
+            config,
+            items,
+            f"slow backends: outside of the sample {seed}",
+            [item for item in slow if random.Random(f"{seed} {_plain(item.nodeid)}").random() >= share],
+        )
+
+
+def _plain(nodeid: str) -> str:
+    """Without the group that pytest-xdist puts behind it."""
+    name, _, _ = nodeid.rpartition("@")
+    return name if name.endswith("]") else nodeid
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], why: str, those: list[pytest.Item]) -> None:
+    if those:
+        left_out[why] = len(those)
+        config.hook.pytest_deselected(items=those)
+        gone = set(those)
+        items[:] = [item for item in items if item not in gone]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if time.time() > UNTIL:
-        too_late.append(item.nodeid)
+    if time.time() > item.config.stash[_UNTIL]:
         pytest.skip("the time for tests is used up")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if PASSED and report.when == "call" and report.passed:
+    if PASSED and report.when == "call" and report.passed:  # with pytest-xdist: where all workers report to
         with Path(PASSED).open("a", encoding="utf-8") as file:
-            file.write(report.nodeid + "\n")
+            file.write(_plain(report.nodeid) + "\n")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["metaagent_left_out"] = left_out  # pyright: ignore
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    left_out.update(getattr(node, "workeroutput", {}).get("metaagent_left_out", {}))  # each worker collects all tests
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if too_late:
-        terminalreporter.write_line(f"{len(too_late)} tests were left out, as the time for them was used up:")
-        terminalreporter.write_line(", ".join(sorted({each.partition("::")[0] for each in too_late})))
+    for why, count in left_out.items():
+        terminalreporter.write_line(f"{count} tests left out: {why}")
+    late = [each.nodeid for each in terminalreporter.stats.get("skipped", []) if "time for tests" in str(each.longrepr)]
+    if late:
+        terminalreporter.write_line(f"{len(late)} tests were left out, as the time for them was used up:")
+        terminalreporter.write_line(", ".join(sorted({each.partition("::")[0] for each in late})))

@@ -1,6 +1,5 @@
-"""Trains both policies: rollout tree, reward, credit, loss, stages, update backends, checkpoints, SFT.
+"""Trains both policies: rollouts, rewards and credit, updates, stages, checkpoints; SFT, distillation, evaluation.
 
-What needs no model (`samples`, `reward`, `credit`, `stages`, `config`, `rollout`) imports without torch;
-`torch_backend` and what it is made of (`forward`, `shared_prompts`, `loss`, `micro_batches`, `master_adamw`,
-`torch_model`) need the extra `train`. It runs no program itself (`sandbox` does) and prints nothing (`metaagent`).
+`samples` and `trees` are what its folders hand to each other. Only `update.torch_backend` and what it is made of need
+torch (the extra `train`). Not here: running programs (`sandbox`), and words for people (`metaagent`).
 """

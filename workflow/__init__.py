@@ -1,6 +1,6 @@
 """The contract: typed nodes, tools, messages and the Trace's types, out of which multi-agent programs are made.
 
-Pure: no I/O, no threads, no async, no model. A driver runs what is built here: `engine.connect` for a plain Python
+Pure. Not here: I/O, threads, async, models. A driver runs what is built here: `engine.connect` for a plain Python
 file, the sandbox for programs that are not trusted. The names are loaded on first use, so that `import workflow`
 alone costs next to nothing.
 """

@@ -10,32 +10,55 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from workflow.bridge import as_steps, perform
 from workflow.checks import IGNORED_ARGUMENTS, contract
-from workflow.completion import ChatMessage
+from workflow.completion import ChatMessage, MaxTokens, OwnSampling, Temperature, TopP, own_sampling
 from workflow.failures import ContractError
+from workflow.labels import label_problem
 from workflow.messages import Context, Message, MessageType
 from workflow.requests import AgentCall, Delivery, NodeCall, Steps, ToolCall, ToolResult
-from workflow.text import delivery, last_boxed, solution_block, strip_echo
+from workflow.text import delivery, fences, last_boxed, solution_block, strip_echo, without_blocks
 from workflow.tools import ParsedCall, ToolRegistry, parse_tool_calls
 
 DELIVERY_REQUEST = (
     "Your result goes to {reader}. Put what {reader} needs, and nothing else, inside <delivery>...</delivery>."
 )
+PYTHON_TOOL = "python_execute"
+"""The tool that runs what agents write into Python fences."""
 FROM = "### From {sender}\n"
 """Above what another agent hands on, in a prompt."""
+
+
+class NodeLogger:
+    """A node's `logger`, which says nothing: what runs is in the Trace, and what a program says it prints."""
+
+    __slots__ = ()
+
+    def info(self, *args: object, **options: object) -> None:
+        """Nothing is written."""
+
+    debug = warning = error = exception = critical = info
 
 
 class WorkflowNode:
     """Base of all nodes. Subclass it and define `process(context) -> Message` in plain Python."""
 
+    description = role = ""
+    """What the node is for, in words for people: agents are not told."""
+    logger = NodeLogger()
+
     def __init__(self, name: str, **config: Any) -> None:
         if not isinstance(name, str) or not name:
             raise ContractError(f"{type(self).__name__}: name must be a non-empty string (got {name!r})")
+        if problem := label_problem(name):
+            raise ContractError(f"{type(self).__name__}: name {problem} (got {name[:80]!r})")
         self.name = name
         self.config = {key: value for key, value in config.items() if key not in IGNORED_ARGUMENTS}
+        for note in ("description", "role"):
+            if note in config:
+                setattr(self, note, config[note])
 
     if not TYPE_CHECKING:  # a type checker should go on finding misspelt attributes
 
@@ -47,7 +70,11 @@ class WorkflowNode:
         """Run this node to its end and return its message. Callable from any plain code inside a run."""
         return perform(NodeCall(self, context))
 
-    __call__ = process
+    def __call__(self, context: Context) -> Message:
+        """Run this node as `process` does, and add its message to the context."""
+        message: Message = perform(NodeCall(self, context))
+        context.add_message(message)
+        return message
 
     def steps(self, context: Context) -> Steps:
         """The node as a generator of requests. Built-in nodes define this; plain subclasses do not."""
@@ -62,14 +89,25 @@ class WorkflowNode:
             raise ContractError(
                 f"{type(self).__name__} {self.name!r}: process returned {type(result).__name__}, not a Message"
             )
+        if result.sender is None:
+            result.sender = self.name
         return result
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
+def notes(description: str, role: str) -> dict[str, str]:
+    """Those of a node's two notes that were given."""
+    return {name: text for name, text in (("description", description), ("role", role)) if text}
+
+
 class AgentNode(WorkflowNode):
     """One role of the Executor policy. Loops over tool calls for at most `max_turns` agent turns.
+
+    Where there is a tool `python_execute`, ```` ```python ```` blocks of a reply without other tool calls are calls of
+    it. `temperature`, `top_p` and `max_tokens` count where a program is run for its answer; in training and evaluation
+    the recipe's hold, and the Trace says so. `max_tokens` lowers the run's limit and never raises it.
 
     The message's content is the last reply that carries a result (a delivery, a box or a solution) with what the
     agent said after it, such as a verdict on its tests; without any result, the last reply.
@@ -82,11 +120,20 @@ class AgentNode(WorkflowNode):
         system_prompt: str,
         tool_registry: ToolRegistry | None = None,
         max_turns: Annotated[int, Field(ge=1)] = 10,
+        *,
+        temperature: Temperature | None = None,
+        top_p: TopP | None = None,
+        max_tokens: MaxTokens | None = None,
+        description: str = "",
+        role: str = "",
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, **notes(description, role))
         self.system_prompt = system_prompt
         self.tool_registry = tool_registry
         self.max_turns = max_turns
+        self.temperature = temperature
+        self.top_p = top_p
+        self.max_tokens = max_tokens
 
     def steps(self, context: Context) -> Steps:
         messages = self._prompt(context)
@@ -94,11 +141,11 @@ class AgentNode(WorkflowNode):
         tools = registry.get_tool_schemas() if registry else []
         content, finish_reason = "", "stop"
         for turn in range(self.max_turns):
-            reply = yield AgentCall(self.name, messages, tools, turn)
+            reply = yield AgentCall(self.name, messages, tools, turn, self._sampling())
             finish_reason = reply.finish_reason
             own = strip_echo(reply.text, self._instructions(context))
             content = content_after(content, own)
-            calls = parse_tool_calls(own) if registry and tools else []
+            calls = _calls_in(own, registry) if registry and tools else []
             if not calls or turn == self.max_turns - 1:
                 break
             # A longer list, not the same one made longer: the call above keeps what it asked.
@@ -110,7 +157,16 @@ class AgentNode(WorkflowNode):
         handed_on, source = delivery(content)
         yield Delivery(self.name, handed_on, source)
         metadata = {"delivery": handed_on, "delivery_source": source, "finish_reason": finish_reason}
-        return Message.of_agent(content, metadata, self.name)
+        metadata["agent_name"] = self.name
+        return Message._of_agent(content, metadata, self.name)
+
+    def _sampling(self) -> OwnSampling:
+        try:
+            return own_sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
+        except ValidationError as error:  # the program has changed it
+            first = error.errors()[0]
+            what = f"{first['loc'][0]} {first['msg'].lower()} (got {first['input']!r:.80})"
+            raise ContractError(f"AgentNode {self.name!r}: {what}") from None
 
     def _prompt(self, context: Context) -> list[ChatMessage]:
         parts = [
@@ -149,6 +205,14 @@ class AgentNode(WorkflowNode):
             output, failed = result if isinstance(result, str) else str(result), False
         yield ToolResult(self.name, call.name, output, failed)
         return output
+
+
+def _calls_in(reply: str, registry: ToolRegistry) -> list[ParsedCall]:
+    calls = parse_tool_calls(reply)
+    if calls or "```" not in reply or registry.get_tool(PYTHON_TOOL) is None:
+        return calls
+    blocks = fences(without_blocks("solution", reply))
+    return [ParsedCall(PYTHON_TOOL, {"code": code}) for language, code in blocks if language == "python"]
 
 
 def content_after(content: str, reply: str) -> str:

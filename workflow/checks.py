@@ -10,9 +10,9 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, ValidationError, validate_call
+from pydantic import ConfigDict, TypeAdapter, ValidationError, validate_call
 
 from workflow.failures import ContractError
 
@@ -27,9 +27,10 @@ IGNORED_ARGUMENTS = frozenset(
     }
 )
 
+_OTHER_NAMES = "_other_names"
+
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -64,20 +65,76 @@ def contract(function: Callable[P, R]) -> Callable[P, R]:
     return checked  # type: ignore[return-value]  # same parameters, with `self` made explicit
 
 
-def contract_data(cls: type[T]) -> type[T]:
-    """Let a pydantic dataclass raise the same `ContractError` as a node that is built wrongly."""
-    build = cls.__init__
-    names = list(inspect.signature(cls).parameters)
+def other_names(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Accept arguments under further names, which the published contract has: `input_message="question"`."""
 
-    @functools.wraps(build)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            build(self, *args, **kwargs)
-        except ValidationError as error:
-            raise ContractError(_explain(self, "__init__", names, names, args, kwargs, error)) from None
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def renamed(*args: P.args, **kwargs: P.kwargs) -> R:
+            for other, name in names.items():
+                if other in kwargs:
+                    if name in kwargs:
+                        raise ContractError(f"{function.__qualname__}: {other!r} is {name!r}; give one of them")
+                    kwargs[name] = kwargs.pop(other)
+            return function(*args, **kwargs)
 
-    cls.__init__ = checked
-    return cls
+        setattr(renamed, _OTHER_NAMES, names)
+        return renamed
+
+    return decorate
+
+
+def other_names_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The further names that a function of the contract accepts, each with the one that it stands for."""
+    return getattr(function, _OTHER_NAMES, {})
+
+
+class Record:
+    """Base of the contract's data: a plain class whose declared slots are checked whenever they are assigned.
+
+    Not a pydantic model: programs hold these objects, and whatever pydantic adds to an object they could call.
+    """
+
+    __slots__ = ()
+
+    def _fill(self, **values: Any) -> None:
+        """Set slots to values that have been checked."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        adapter = _adapters(type(self)).get(name)
+        if adapter is not None:
+            try:
+                value = adapter.validate_python(value)
+            except ValidationError as error:
+                raise ContractError(_explain(self, "__init__", [name], [name], (), {name: value}, error)) from None
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in _adapters(type(self)):
+            raise ContractError(f"{type(self).__name__}: {name!r} cannot be deleted; assign another value")
+        object.__delattr__(self, name)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in _adapters(type(self)))
+
+    __hash__ = None  # type: ignore[assignment]  # they may change
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _adapters(type(self)))
+        return f"{type(self).__name__}({fields})"
+
+
+@functools.cache
+def _adapters(cls: type) -> dict[str, TypeAdapter[Any]]:
+    """The declared fields of a record, in order, with the checks of their values."""
+    owner = next(base for base in cls.__mro__ if Record in base.__bases__)
+    config = ConfigDict(arbitrary_types_allowed=True)
+    hints = {name: hint for name, hint in get_type_hints(owner).items() if name in owner.__slots__}
+    return {name: TypeAdapter(hint, config=config) for name, hint in hints.items()}
 
 
 def _explain(

@@ -6,9 +6,11 @@ These types are shared by nodes, engines and the Trace. No engine lives here and
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from dataclasses import replace
+from functools import cache
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
 
@@ -23,6 +25,31 @@ class ChatMessage(TypedDict):
 
 
 FinishReason = Literal["stop", "length", "abort"]
+
+Temperature = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)]
+TopP = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+MaxTokens = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class OwnSampling(TypedDict, total=False):
+    """What an agent's node asks for itself: see `AgentNode`. Bounds are those that servers have."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    temperature: Temperature
+    top_p: TopP
+    max_tokens: MaxTokens
+
+
+@cache
+def _own_sampling() -> TypeAdapter[OwnSampling]:
+    return TypeAdapter(OwnSampling)
+
+
+def own_sampling(**values: float | None) -> OwnSampling:
+    """Those of the values that are not None. Raises pydantic's `ValidationError` for one that is out of bounds."""
+    given = {name: value for name, value in values.items() if value is not None}
+    return _own_sampling().validate_python(given) if given else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
@@ -43,6 +70,12 @@ class Sampling:
     seed: int | None = None
     logprobs: bool = False
     """Ask for one behaviour log-probability (natural log) per completion token."""
+
+    def with_own(self, own: OwnSampling) -> Sampling:
+        """The same with an agent's own values. Its `max_tokens` may be smaller, not larger."""
+        if "max_tokens" in own:
+            own = {**own, "max_tokens": min(own["max_tokens"], self.max_tokens)}
+        return replace(self, **own)
 
     def with_seed(self, seed: int) -> Sampling:
         """The same with another seed. Every agent call takes one, so what has been validated is not validated again."""

@@ -1,20 +1,25 @@
 """The structure of a workflow as plain data, for `show`, for statistics and for finding unreachable nodes.
 
-Describes what was built; it runs nothing and draws nothing.
+Describes what was built; it runs nothing and draws nothing. `AgentGraph` and `create_simple_chain`, which the published
+contract has in a module of this name, are defined in `workflow.flows`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel
 
 from workflow.flows import AgentGraph, ConditionalWorkflow, LoopWorkflow, Workflow
+from workflow.flows import create_simple_chain as create_simple_chain  # the published contract has it in this module
 from workflow.nodes import AgentNode, DebateNode, EnsembleNode, ReflectionNode, RouterNode, WorkflowNode
 
-_CONTRACT_MODULES = (WorkflowNode.__module__, EnsembleNode.__module__, Workflow.__module__)
+_CONTRACT_CLASSES = (
+    *(AgentNode, EnsembleNode, ReflectionNode, DebateNode, RouterNode, WorkflowNode),
+    *(Workflow, ConditionalWorkflow, LoopWorkflow, AgentGraph),
+)
 
 Role = Literal["step", "member", "judge", "solver", "critic", "debater", "route", "node"]
 
@@ -43,11 +48,18 @@ class GraphNode(BaseModel):
     condition: str = ""
     """When its parent runs it, empty for always: the route's key, or the name of the condition."""
     detail: str = ""
+    key: str = ""
+    """Its name in the `AgentGraph` that it stands in, where that is another one than its own; edges name this."""
     prompt: str = ""
     """Of an agent, a digest of its system prompt: equal where two prompts are equal byte for byte."""
     tools: list[str] = []
     children: list[GraphNode] = []
     edges: list[GraphEdge] = []
+
+    @property
+    def place(self) -> str:
+        """The name under which the edges of a graph know it."""
+        return self.key or self.name
 
     def walk(self) -> list[GraphNode]:
         """This node and all below it, parents first."""
@@ -58,7 +70,7 @@ def children_of(node: WorkflowNode) -> list[tuple[Role, WorkflowNode]]:
     """The nodes that a node is made of, with their roles. A program's own node owns what it holds as attributes."""
     if isinstance(node, EnsembleNode):
         members: list[tuple[Role, WorkflowNode]] = [("member", agent) for agent in node.agents]
-        judge = node.consensus_agent if node.strategy == "consensus" else None
+        judge = None if node.strategy == "weighted_vote" else node.consensus_agent
         return [*members, ("judge", judge)] if judge else members
     if isinstance(node, ReflectionNode):
         return [("solver", node.agent), ("critic", node.critic_agent or node.agent)]
@@ -116,21 +128,45 @@ def describe(node: WorkflowNode, role: Role = "step", _above: tuple[int, ...] = 
         for child, condition in zip(graph.children, node.conditions, strict=True):
             child.condition = _name_of(condition) if condition else ""
     elif isinstance(node, AgentGraph):
-        entry = node.entry_point or next(iter(node.nodes), "")
-        graph.edges = [GraphEdge(source="", target=entry)] if entry else []
-        graph.edges += [GraphEdge(source=source, target=target) for source, target in node.edges.items()]
-        for source, choices in node.conditional_edges.items():
-            for _, targets in choices:
-                graph.edges += [GraphEdge(source=source, target=to, label=str(key)) for key, to in targets.items()]
-        graph.edges += [GraphEdge(source=name, target="") for name in sorted(node.finish_points)]
+        for child, key in zip(graph.children, node.nodes, strict=True):
+            child.key = key if key != child.name else ""
+        graph.edges = _edges(node)
     return graph
+
+
+def _edges(graph: AgentGraph) -> list[GraphEdge]:
+    entry = graph.entry_point or next(iter(graph.nodes), "")
+    edges = [GraphEdge(source="", target=entry)] if entry else []
+    edges += [GraphEdge(source=source, target=target) for source, target in graph.edges.items()]
+    for source, choices in graph.conditional_edges.items():
+        for condition, targets in choices:
+            if targets is None:  # the function may name any node
+                labelled = [(f"{_name_of(condition)} names it", name) for name in graph.nodes]
+            else:
+                labelled = [(str(key), name) for key, name in targets.items()]
+            edges += [GraphEdge(source=source, target=name, label=label) for label, name in labelled]
+    return edges + [GraphEdge(source=name, target="") for name in sorted(graph.finish_points)]
+
+
+def whole(flows: Sequence[WorkflowNode]) -> GraphNode | None:
+    """The graph of a program that runs these itself, in this order; None if it runs none. Those that are built alike
+    are shown once. Several become the children of one node that stands for the program's own code."""
+    graphs: list[GraphNode] = []
+    for flow in flows:
+        graph = describe(flow)
+        if graph not in graphs:
+            graphs.append(graph)
+    if len(graphs) < 2:
+        return graphs[0] if graphs else None
+    return GraphNode(kind="Program", name="program", detail=f"runs {len(graphs)} workflows itself", children=graphs)
 
 
 def _detail(node: WorkflowNode) -> str:
     if isinstance(node, AgentNode):
         return f"max {node.max_turns} turns" if node.tool_registry and node.tool_registry.list_tools() else ""
     if isinstance(node, EnsembleNode):
-        return node.strategy
+        split = node.strategy == "majority_vote" and node.consensus_agent is not None
+        return f"{node.strategy}, judge where votes are split" if split else node.strategy
     if isinstance(node, ReflectionNode):
         return f"at most {node.num_iterations} reviews"
     if isinstance(node, DebateNode):
@@ -147,7 +183,7 @@ def _detail(node: WorkflowNode) -> str:
 def _base(node: WorkflowNode) -> str:
     if type(node).process is not WorkflowNode.process:
         return WorkflowNode.__name__
-    return next(kind.__name__ for kind in type(node).__mro__ if kind.__module__ in _CONTRACT_MODULES)
+    return next(kind.__name__ for kind in type(node).__mro__ if kind in _CONTRACT_CLASSES)
 
 
 def _name_of(condition: object) -> str:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from workflow.completion import ChatMessage, FinishReason
+from workflow.completion import ChatMessage, FinishReason, OwnSampling
 
 if TYPE_CHECKING:
-    from workflow.agent import WorkflowNode
     from workflow.messages import Context
 
 Steps = Generator["Request", Any, Any]
@@ -29,6 +28,8 @@ class AgentCall:
     tools: list[dict[str, Any]] = field(default_factory=list)
     turn: int = 0
     """0 for the first turn of this activation of the agent, 1 after its first tool results, and so on."""
+    sampling: OwnSampling = field(default_factory=OwnSampling)
+    """What the node asks for itself; whether it gets it is up to who runs it."""
 
 
 @dataclass(slots=True)
@@ -91,11 +92,19 @@ class ToolResult:
     is_error: bool = False
 
 
+class Node(Protocol):
+    """What can be run as a child: `workflow.agent.WorkflowNode` and whatever has these two."""
+
+    name: str
+
+    def steps(self, context: Context) -> Steps: ...
+
+
 @dataclass(slots=True)
 class NodeCall:
     """Run another node as a child of this one. Reply: its `Message`; what it raises is raised here."""
 
-    node: WorkflowNode
+    node: Node
     context: Context
 
 

@@ -1,30 +1,34 @@
-"""Reading what agents wrote: boxes, solutions, deliveries, verdicts, votes.
+"""Reading what agents wrote: boxes, solutions, fences, deliveries, verdicts.
 
 Pure functions over text. They look only at what an agent wrote; `strip_echo` removes instructions that a reply
-merely repeats from its prompt. Nothing here grades an answer (see `tasks`).
+merely repeats from its prompt. Not here: which part is the answer (`workflow.answers`), how answers are compared for a
+vote (`workflow.voting`), grades (`tasks`).
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 DELIVERY_EXCERPT = 2000
 """Longest excerpt, in characters, that is handed on when an agent marked nothing as its delivery."""
 
-_BOX_TOKEN = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*)(?:(?P<open>\{)|(?P<plain>[^\s{}\\$]+))?|\\.|\{|\}", re.DOTALL)
-_FINAL = re.compile(r"^(?:_|[^\w\n])*(?:the )?final answer\b[*_]*(?: is)?[\s:*_]*+(?=\S)", re.IGNORECASE | re.MULTILINE)
-_FENCE = re.compile(
-    r"^[ \t]*```[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<body>.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE
+_BOX_NAME = re.compile(r"\\(?:boxed|fbox)")
+_BOX_TOKEN = re.compile(
+    r"\\(?:boxed|fbox)\s*+(?:(?P<open>\{)|(?P<plain>[^\s{}\\$]++))?|\\.|(?P<brace>\{)|(?P<end>\})", re.DOTALL
 )
+_FINAL = re.compile(
+    r"^(?:_|[^\w\n])*+(?:the )?final answer\b[*_]*+(?: is)?[\s:*_]*+(?=\S)", re.IGNORECASE | re.MULTILINE
+)
+_FENCE = re.compile(r"[ \t]*+(?P<ticks>`{3,}+)[ \t]*+(?:(?P<language>[\w+-]++)|(?P<bare>\r?\Z))?")
 _FENCED = re.compile(r"\A\s*```[\w+-]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _WORD = r"(?P<not>(?i:\bnot|n['’]t)\s+(?:\w+\s+){0,2})?\b(?P<word>INCORRECT|CORRECT)\b"
 _VERDICT_LINE = re.compile(r"verdict\W*(?:is\W*)?" + _WORD, re.IGNORECASE)
 _VERDICT_WORD = re.compile(_WORD)
 _BARE_VERDICT = re.compile(r"[\W_]*verdict\W*(?:is\W*)?(?:not\s+)?(?:in)?correct[\W_]*", re.IGNORECASE)
-_BOTH = re.compile(r"\b(?:correct|incorrect)\W*(?:or|/|\|)\W*(?:verdict\W*)?(?:correct|incorrect)\b", re.IGNORECASE)
+_BOTH = re.compile(r"\b(?:in)?correct(?:\W*+or|(?=[^\w/|]*+[/|]))\W*+(?:verdict\W*+)?(?:in)?correct\b", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"(?:[\s.…]|\\l?dots)*")
 _MARKED = re.compile(r"\\boxed|\\fbox|</?(?:delivery|solution|tool_call)>|verdict", re.IGNORECASE)
 
@@ -60,28 +64,37 @@ def _spans(tag: str, text: str) -> Iterator[tuple[int, int, int, int]]:
             opening = None
 
 
-def last_boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{...}` (or `\fbox{...}`) with balanced braces, or None.
+def boxes(text: str) -> list[tuple[int, int]]:
+    r"""Where the contents of all `\boxed{...}` and `\fbox{...}` with balanced braces start and end, in the order in
+    which they end: a box stands behind those within it.
 
-    `\boxed 5` counts as `5`; of nested boxes the outer one counts. A box that is never closed does not count, nor
-    does one that holds nothing but dots, as in "put your answer in \boxed{}".
+    `\boxed 5` counts as `5`. A box that is never closed does not count, nor does one that holds nothing but dots, as
+    in "put your answer in \boxed{}".
     """
-    found: tuple[int, int] | None = None
+    found: list[tuple[int, int]] = []
     opened: list[int | None] = []  # one entry per open brace: where the box's content starts, None for others
-    for token in _BOX_TOKEN.finditer(text):
-        if token["open"]:
+    first = _BOX_NAME.search(text)
+    for token in _BOX_TOKEN.finditer(text, first.start()) if first else ():
+        kind = token.lastgroup
+        if kind == "open":
             opened.append(token.end())
-        elif token["plain"]:
+        elif kind == "plain":
             plain = token["plain"].rstrip(".,;")
             if len(plain) == 1 or any(character.isdigit() for character in plain):  # no word of a sentence
-                found = token.start("plain"), token.start("plain") + len(plain)
-        elif token.group() == "{":
+                found.append((token.start("plain"), token.start("plain") + len(plain)))
+        elif kind == "brace":
             opened.append(None)
-        elif token.group() == "}" and opened:
+        elif kind == "end" and opened:
             start = opened.pop()
             if start is not None and not _PLACEHOLDER.fullmatch(text, start, token.start()):
-                found = start, token.start()
-    return text[found[0] : found[1]].strip() if found else None
+                found.append((start, token.start()))
+    return found
+
+
+def last_boxed(text: str) -> str | None:
+    """Content of the last box (see `boxes`), or None; of nested boxes the outer one counts."""
+    found = boxes(text)
+    return text[slice(*found[-1])].strip() if found else None
 
 
 def solution_block(text: str) -> str | None:
@@ -97,8 +110,27 @@ def solution_block(text: str) -> str | None:
 
 
 def fences(text: str) -> list[tuple[str, str]]:
-    """Language (in small letters, maybe empty) and contents of all complete Markdown code fences, in order."""
-    return [(match["language"].lower(), match["body"].rstrip("\n")) for match in _FENCE.finditer(text)]
+    """Language (in small letters, maybe empty) and contents of all complete Markdown code fences, in order.
+
+    A fence ends at a line of at least as many backticks and nothing else. One that is never closed holds nothing, nor
+    does what follows it.
+    """
+    if "```" not in text:
+        return []
+    found: list[tuple[str, str]] = []
+    opened: tuple[str, int, int] | None = None
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        mark = _FENCE.match(text, start, end)
+        if mark is not None and opened is None and end < len(text):
+            opened = (mark["language"] or "").lower(), end + 1, len(mark["ticks"])
+        elif mark is not None and opened is not None and mark["bare"] is not None and len(mark["ticks"]) >= opened[2]:
+            found.append((opened[0], text[opened[1] : start].rstrip("\r\n")))
+            opened = None
+        start = end + 1
+    return found
 
 
 def _last_filled(tag: str, text: str) -> str | None:
@@ -140,21 +172,35 @@ def strip_echo(reply: str, instructions: Sequence[str]) -> str:
     """
     if not _MARKED.search(reply):
         return reply
-    told = [lines for lines in map(_marked_lines, instructions) if lines]
-    if not told:
-        return reply
-    written = reply.splitlines()
-    kept = [line for line in written if not any(line.strip() in lines for lines in told) or _is_bare(line)]
-    reply = "\n".join(kept) if len(kept) < len(written) else reply
+    reply = without_lines(reply, echoed_lines(reply, instructions))
     for tag in ("delivery", "solution") if "<" in reply else ():
         reply = without_blocks(tag, reply, {block.strip() for text in instructions for block in blocks(tag, text)})
     return reply
 
 
-@functools.lru_cache(1024)
-def _marked_lines(text: str) -> frozenset[str]:
-    """Lines of an instruction that carry a mark. The same few instructions are asked for again and again."""
-    return frozenset(line.strip() for line in text.splitlines() if _MARKED.search(line))
+def echoed_lines(reply: str, instructions: Iterable[str]) -> set[str]:
+    """The marked lines of a reply that are not bare and stand in the instructions, without the spaces around them."""
+    marked = {line for line in marked_lines(reply) if not _is_bare(line)}
+    return set().union(*(marked.intersection(map(str.strip, text.splitlines())) for text in instructions if marked))
+
+
+def without_lines(text: str, lines: Collection[str]) -> str:
+    """The text without these lines, whatever spaces stand around them."""
+    if not lines:
+        return text
+    return "\n".join(line for line in text.splitlines() if line.strip() not in lines)
+
+
+def marked_lines(text: str) -> frozenset[str]:
+    """The lines that carry a mark: a box, a tag, a verdict."""
+    found: set[str] = set()
+    end = 0
+    while mark := _MARKED.search(text, end):
+        start = text.rfind("\n", end, mark.start()) + 1 or end
+        end = text.find("\n", mark.end())
+        end = len(text) if end < 0 else end
+        found.update(line.strip() for line in text[start:end].splitlines() if _MARKED.search(line))
+    return frozenset(found)
 
 
 def _is_bare(line: str) -> bool:
@@ -181,32 +227,3 @@ def verdict(text: str) -> bool | None:
             last = matches[-1]
             return last["word"].upper() == "CORRECT" and not last["not"]
     return None
-
-
-def vote_key(answer: str) -> str:
-    """Form in which two written answers are compared for a vote: spacing and LaTeX dressing do not count."""
-    key = re.sub(r"\\(?:left|right|,|!|;|displaystyle)(?![a-zA-Z])|[$\s]|\\text\s*(?=\{)", "", answer)
-    key = key.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").rstrip(".").lower()
-    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", key):
-        key = key.replace(",", "")
-    return key
-
-
-def winning_vote(answers: Sequence[str | None], weights: Sequence[float]) -> int | None:
-    """Index of the first answer of the heaviest class, or None if nobody answered.
-
-    `answers[i]` is None where member i gave none; it then has no vote, and nobody else's weight moves. Ties go
-    to the class that was named first.
-    """
-    totals: dict[str, float] = {}
-    first: dict[str, int] = {}
-    for index, (answer, weight) in enumerate(zip(answers, weights, strict=True)):
-        if answer is None:
-            continue
-        key = vote_key(answer)
-        totals[key] = totals.get(key, 0.0) + weight
-        first.setdefault(key, index)
-    if not totals:
-        return None
-    # Rounded, so that weights 0.1 + 0.2 tie with 0.3.
-    return first[max(totals, key=lambda key: (round(totals[key], 9), -first[key]))]

@@ -7,39 +7,81 @@ never exceptions. Nothing here executes code in a sandbox; a tool is a plain Pyt
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, Field
 
-from workflow.checks import contract, nearest
+from workflow.checks import contract, nearest, other_names
+from workflow.labels import label_problem
 from workflow.text import blocks
 
 
-class Tool(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+def _label(name: str) -> str:
+    if problem := label_problem(name):
+        raise ValueError(f"the name {problem}")
+    return name
 
-    name: str = Field(min_length=1)
+
+def _object_schema(value: dict[str, Any]) -> dict[str, Any]:
+    if value.get("type", "object") != "object":
+        raise ValueError('parameters must be a JSON Schema of type "object"')
+    if not isinstance(value.get("properties", {}), dict):
+        raise ValueError("properties must map each argument's name to its JSON Schema")
+    required = value.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        raise ValueError("required must be a list of argument names")
+    return value
+
+
+class Tool:
+    """A function of the program with what agents are shown of it. Made by `ToolRegistry.register`; read-only."""
+
+    __slots__ = ("description", "func", "name", "parameters")
+    name: str
     func: Callable[..., Any]
-    description: str = ""
-    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+    description: str
+    parameters: dict[str, Any]
     """JSON Schema of the arguments."""
 
-    @field_validator("parameters")
-    @classmethod
-    def _is_object_schema(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if value.get("type", "object") != "object":
-            raise ValueError('parameters must be a JSON Schema of type "object"')
-        if not isinstance(value.get("properties", {}), dict):
-            raise ValueError("properties must map each argument's name to its JSON Schema")
-        required = value.get("required", [])
-        if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-            raise ValueError("required must be a list of argument names")
-        return value
+    def __init__(self, name: str, func: Callable[..., Any], description: str, parameters: dict[str, Any]) -> None:
+        values = {"name": name, "func": func, "description": description, "parameters": parameters}
+        for field, value in values.items():
+            object.__setattr__(self, field, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a tool cannot be changed; register {self.name!r} again")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r})"
+
+    # As a mapping, which it is in the published contract.
+
+    def _entries(self) -> dict[str, Any]:
+        return {"function": self.func, "description": self.description, "parameters": self.parameters}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._entries()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries()
+
+    def keys(self) -> list[str]:
+        """`function`, `description` and `parameters`."""
+        return list(self._entries())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value under one of the `keys`, or `default`."""
+        return self._entries().get(key, default)
 
     @property
-    def schema(self) -> dict[str, Any]:  # type: ignore[override]  # shadows BaseModel's deprecated alias
+    def schema(self) -> dict[str, Any]:
         return {
             "type": "function",
             "function": {
@@ -59,20 +101,24 @@ class ToolRegistry:
     @contract
     def register(
         self,
-        name: str,
+        name: Annotated[str, Field(min_length=1), AfterValidator(_label)],
         func: Callable[..., Any],
         description: str = "",
-        parameters: dict[str, Any] | None = None,
+        parameters: Annotated[dict[str, Any], AfterValidator(_object_schema)] | None = None,
     ) -> None:
-        self._tools[name] = Tool(name=name, func=func, description=description, parameters=parameters or {})
+        """Offer `func` as a tool. `parameters` is the JSON Schema of its arguments, which agents are shown."""
+        self._tools[name] = Tool(name, func, description, parameters or {})
 
     def get_tool(self, name: str) -> Tool | None:
+        """The tool of this name, or None."""
         return self._tools.get(name)
 
     def list_tools(self) -> list[str]:
+        """The names of all tools."""
         return list(self._tools)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """What agents are shown of each tool: name, description, parameters."""
         return [tool.schema for tool in self._tools.values()]
 
     def problem_with(self, name: str, arguments: dict[str, Any]) -> str | None:
@@ -90,6 +136,8 @@ class ToolRegistry:
             return f"bad arguments for {name!r}: {', '.join(wrong)}. Expected: {', '.join(properties) or 'none'}."
         return None
 
+    @other_names(parameters="arguments")
+    @contract
     def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         """Call a tool at once. Raises ValueError for an unknown name or arguments that do not fit."""
         problem = self.problem_with(name, arguments)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from workflow.completion import ChatMessage, Completion, Sampling, Usage
+from workflow.completion import ChatMessage, Completion, OwnSampling, Sampling, Usage
 from workflow.failures import Failure, LimitKind
 from workflow.limits import Limits
 
@@ -54,6 +54,8 @@ class AgentTurn(_Event):
     messages: list[ChatMessage]
     tools: list[dict[str, Any]] = field(default_factory=list)
     sampling: Sampling = field(default_factory=Sampling)
+    overruled: OwnSampling | None = None
+    """What the agent's own node asked for and did not get: the sampling of the run held."""
     completion: Completion | None = None
     continues: str | None = None
     """Key of the turn whose prompt and completion ids this turn's prompt begins with, token for token. None begins a

@@ -13,11 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sandbox.conformance.backend import Backend
 from sandbox.conformance.docker_backends import DOCKER
-from sandbox.hatchery import Hatchery
+from sandbox.conformance.subject import Backend
+from sandbox.host import ProcessSandbox, ZygoteClient
 from sandbox.jail import Kind, Mode
-from sandbox.process import ProcessSandbox
 
 UNGUARDED = "sandbox.conformance.unguarded"
 _HERE = "sandbox.conformance.backends"
@@ -32,7 +31,7 @@ def process_j0(**options: Any) -> ProcessSandbox:
 
 
 class _UnguardedProcess(ProcessSandbox):
-    async def _start(self, kind: Kind, mode: Mode, preload: tuple[str, ...]) -> Hatchery:
+    async def _start(self, kind: Kind, mode: Mode, preload: tuple[str, ...]) -> ZygoteClient:
         return await super()._start(kind, mode, (UNGUARDED,) if kind == "program" else preload)
 
 
@@ -46,8 +45,8 @@ def unguarded_j0() -> ProcessSandbox:
 
 def _zygotes(sandbox: ProcessSandbox) -> list[int]:
     """Of the zygotes that live: process ids."""
-    running = [hatchery for hatchery in sandbox._hatcheries.values() if hatchery.dead is None]
-    return [hatchery._process.pid for hatchery in running if hatchery._process is not None]
+    running = [zygote for zygote in sandbox._zygotes.values() if zygote.dead is None]
+    return [zygote._process.pid for zygote in running if zygote._process is not None]
 
 
 def _jails(sandbox: ProcessSandbox) -> int:

@@ -6,9 +6,9 @@ import os
 import tempfile
 from typing import Any
 
-from sandbox.conformance.backend import PRELOAD, Subject
-from sandbox.conformance.check import check, raises, together
 from sandbox.conformance.scripted import SHORT, Scripted, workflow_of
+from sandbox.conformance.subject import PRELOAD, Subject
+from sandbox.conformance.suite import check, raises, together
 from sandbox.protocol import CodeResult
 from workflow.completion import Completion, CompletionRequest
 from workflow.failures import LimitExceeded, MetaAgentError, ProgramFailed

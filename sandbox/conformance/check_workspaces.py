@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from sandbox.conformance.backend import Subject
-from sandbox.conformance.check import check, raises
 from sandbox.conformance.scripted import SHORT
+from sandbox.conformance.subject import Subject
+from sandbox.conformance.suite import check, raises
 from sandbox.protocol import CodeResult, Workspace
 
 FILL = "for n in range(8):\n with open(str(n), 'wb') as f: f.write(b'x' * (1 << 20))"

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.session import Run
+from engine.stall_watch import StallWatch
 from sandbox.conformance.attacks import ESCAPED, Attack
-from sandbox.conformance.backend import Subject
 from sandbox.conformance.outside import Outside
 from sandbox.conformance.scripted import SHORT, Scripted
+from sandbox.conformance.subject import Subject
 from sandbox.protocol import CodeResult
 from workflow.failures import MetaAgentError, SandboxUnavailable
 from workflow.limits import CodeLimits, Limits
@@ -26,6 +27,8 @@ GRACE_S = 5.0
 """How much longer than its wall limit a run may take, on a busy machine."""
 SIX = "six: \\boxed{6}"
 """What agents say when an unguarded program asks them."""
+STALL_S = 2.0
+"""How long the host's event loop may stand still on a busy machine; `benchmarks.soak` asks for less."""
 Grader = Callable[[Any, str], Awaitable[int]]
 """Grades a solution of `square` in a sandbox; how many tests it passed."""
 
@@ -74,12 +77,17 @@ async def contain(
 
     async def one(attack: Attack) -> None:
         async with slots:
-            verdicts[attack.id] = await _try(subject, attack, outside, grader)
+            seen = len(watch.stalls)
+            verdict = await _try(subject, attack, outside, grader)
+            stalls = [stall for stall in watch.stalls[seen:] if stall.seconds > STALL_S]
+            held = tuple(f"the host stood still for {stall.seconds:.1f} s in {stall.stack[:500]}" for stall in stalls)
+            verdicts[attack.id] = replace(verdict, escapes=verdict.escapes + held)
 
-    for attack in attacks:
-        if not _together(attack):
-            await one(attack)
-    await asyncio.gather(*(one(attack) for attack in attacks if _together(attack)))
+    async with StallWatch() as watch:
+        for attack in attacks:
+            if not _together(attack):
+                await one(attack)
+        await asyncio.gather(*(one(attack) for attack in attacks if _together(attack)))
     return [verdicts[attack.id] for attack in attacks]
 
 
@@ -170,8 +178,7 @@ def judge_program(attack: Attack, run: Run) -> list[str]:
     if attack.kind != "program":
         refused = run.failure is not None and run.failure.kind in ("program_rejected", "program_failed")
         return [] if refused else [f"the policy let it run: {end_of_program(run)}"]
-    harmless = "answer" in attack.ends
-    said = "" if harmless else run.output + str(run.answer)
+    said = "" if attack.worthless else run.output + str(run.answer)
     return _judge(attack, end_of_program(run), said, run.duration_s, Limits().wall_s)
 
 

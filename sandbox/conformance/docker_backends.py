@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sandbox.conformance.backend import Backend
+from sandbox.conformance.subject import Backend
 
 _HERE = "sandbox.conformance.docker_backends"
 _OWN_PROCESSES = 2
@@ -54,8 +54,7 @@ def _docker(tier: Any, **options: Any) -> Any:
 
 def _unguarded(tier: Any) -> Any:
     """Its containers of programs preload what makes programs plain Python."""
-    from sandbox.containers import DockerSandbox
-    from sandbox.containers.daemon import Daemon
+    from sandbox.containers import Daemon, DockerSandbox
 
     class UnguardedDaemon(Daemon):
         def start(self, image: str, kind: Any, tier: Any, box: Any, preload: tuple[str, ...]) -> Any:
@@ -68,7 +67,7 @@ def _unguarded(tier: Any) -> Any:
 
 
 def _ids(sandbox: Any) -> list[str]:
-    from sandbox.containers.daemon import SESSION_LABEL
+    from sandbox.containers import SESSION_LABEL
 
     api = sandbox._daemon._api
     found = api.containers(filters={"label": f"{SESSION_LABEL}={sandbox._session}"}) if api is not None else []
@@ -114,7 +113,7 @@ async def _pause(sandbox: Any) -> Callable[[], None]:
 
 def _left_behind(folder: str, host: int) -> list[str]:
     """Containers of the host process, and files in its temporary folder."""
-    from sandbox.containers.daemon import OWNER_LABEL, connect
+    from sandbox.containers import OWNER_LABEL, connect
 
     api = connect()
     try:

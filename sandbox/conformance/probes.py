@@ -9,9 +9,9 @@ import platform
 from collections.abc import Awaitable, Callable, Iterable
 
 from sandbox.conformance.attacks import introspection, modules, shadowing
-from sandbox.conformance.backend import Subject
 from sandbox.conformance.contain import Verdict
 from sandbox.conformance.outside import Outside
+from sandbox.conformance.subject import Subject
 
 POLICY = {attack.family for module in (introspection, modules, shadowing) for attack in module.ATTACKS}
 BY_FAMILIES: dict[str, set[str]] = {

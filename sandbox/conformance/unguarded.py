@@ -10,8 +10,8 @@ from typing import Any
 
 import workflow
 import workflow.nodes
-from sandbox import worker
-from sandbox.policy import CompileResult
+from sandbox.jail import run_program
+from sandbox.language import CompileResult
 
 
 def compile_anything(source: str, filename: str) -> CompileResult:
@@ -26,9 +26,9 @@ def plain_globals(*, question: str, write: Any, run_code: Any, seed: int, module
     return {"__builtins__": builtins, "__name__": "__main__", "question": question, "print": print_, **names}
 
 
-worker.compile_program = compile_anything
-worker.program_globals = plain_globals
-worker.begin = lambda names, question, seed: names.update(question=question)
+run_program.compile_program = compile_anything
+run_program.program_globals = plain_globals
+run_program.begin = lambda names, question, seed: names.update(question=question)
 # What an attacker would have to import; the jail opens no files.
 IMPORTED = [
     __import__(name) for name in ("ctypes", "fcntl", "json", "signal", "socket", "struct", "subprocess", "threading")

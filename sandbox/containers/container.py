@@ -1,13 +1,14 @@
 """The host's end of one container: frames over its attached stdio, and the jails and workspaces behind them.
 
-A `Connection` is a `sandbox.jailed.Spawner`. What the relay says is not believed further than a jail is: lengths and
-windows are checked, unknown numbers are ignored, and what breaks the protocol ends the container. Creating and removing
-containers is for `sandbox.containers.daemon`, choosing one for `sandbox.containers.pool`.
+A `Connection` is a `sandbox.host.spawner.Spawner`. What the relay says is not believed further than a jail is: lengths
+and windows are checked, unknown numbers are ignored, and what breaks the protocol ends the container. Creating and
+removing containers is for `sandbox.containers.daemon`, choosing one for `sandbox.containers.pool`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -18,9 +19,9 @@ from typing import Any
 
 from sandbox.containers import wire
 from sandbox.containers.streams import JailStream
-from sandbox.jail import Kind
-from sandbox.jailed import REAP_TIMEOUT_S, CodeStreams, Exit, Jailed
-from sandbox.workspaces import JailedFolder, plain
+from sandbox.host import REAP_TIMEOUT_S, CodeStreams, Exit, Jailed, JailedFolder, explained, plain
+from sandbox.jail import Kind, loading
+from sandbox.protocol import WorkspaceError
 from workflow.failures import SandboxUnavailable
 
 FILE_TIMEOUT_S = 60.0
@@ -82,7 +83,8 @@ class Connection(asyncio.Protocol):
     async def ready(self, timeout_s: float) -> None:
         """Wait until the zygote inside can build its jails. Raises `SandboxUnavailable` with what it said."""
         try:
-            await asyncio.wait_for(asyncio.shield(self._ready), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._ready)
         except TimeoutError:
             self.fail(f"the {self.kind} container did not get ready in {timeout_s:g} s")
             raise SandboxUnavailable(self._with_errors(self.lost or "")) from None
@@ -271,7 +273,8 @@ class Connection(asyncio.Protocol):
     async def open_code(
         self, source: bytes, limits: dict[str, int], workspace: int | None, streams: CodeStreams
     ) -> tuple[Jailed, asyncio.WriteTransport]:
-        number, job = self._begin(wire.SPAWN, {"limits": limits, "workspace": workspace}, b"\n" + source)
+        order = {"limits": limits, "workspace": workspace, "packages": loading.names_a_package(source)}
+        number, job = self._begin(wire.SPAWN, order, b"\n" + source)
         self._stream(number, wire.STDOUT, job, streams.stdout)
         self._stream(number, wire.STDERR, job, streams.stderr)
         return Jailed(number, job.ended, self), self._stream(number, wire.STDIN, job, streams.stdin)
@@ -289,7 +292,11 @@ class Connection(asyncio.Protocol):
 
     async def make_workspace(self, disk_mb: int) -> ContainedFolder:
         number, job = self._begin(wire.WORKSPACE, {"disk_mb": disk_mb})
-        await self._within(job, REAP_TIMEOUT_S, "made no workspace")
+        try:
+            await self._within(job, REAP_TIMEOUT_S, "made no workspace")
+        except asyncio.CancelledError:
+            job.ended.add_done_callback(lambda _: self.drop_workspace(number))  # nobody waits for it any more
+            raise
         return ContainedFolder(self, number, disk_mb)
 
     def drop_workspace(self, number: int) -> None:
@@ -301,7 +308,7 @@ class Connection(asyncio.Protocol):
         self._stream(number, 0, job, contents)
         await self._within(job, FILE_TIMEOUT_S, f"did not read {name!r}")
         if contents.too_long:
-            raise OSError(f"{name!r} in the workspace is over its size of {limit} bytes")
+            raise WorkspaceError(errno.EFBIG, f"workspace file {name!r} is over the workspace's size of {limit} bytes")
         return bytes(contents.data)
 
     async def write_file(self, workspace: int, name: str, data: bytes) -> None:
@@ -313,7 +320,8 @@ class Connection(asyncio.Protocol):
 
     async def _within(self, job: _Job, timeout_s: float, failure: str) -> None:
         try:
-            await asyncio.wait_for(job.ended, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(job.ended)
         except TimeoutError:
             self.fail(f"the relay {failure} within {timeout_s:g} s")
             raise SandboxUnavailable(f"the relay {failure} within {timeout_s:g} s") from None
@@ -327,10 +335,12 @@ class ContainedFolder(JailedFolder):
         self._connection, self._size = spawner, disk_mb << 20
 
     async def write(self, name: str, data: bytes) -> None:
-        await self._connection.write_file(self.number, _named(name), data)
+        with explained(name):
+            await self._connection.write_file(self.number, _named(name), data)
 
     async def read(self, name: str) -> bytes:
-        return await self._connection.read_file(self.number, _named(name), self._size)
+        with explained(name):
+            return await self._connection.read_file(self.number, _named(name), self._size)
 
     def close(self) -> None:
         """Nothing is held on this side."""

@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sandbox import owners
 from sandbox.containers.container import OUT_OF_MEMORY
 from sandbox.containers.profile import seccomp_profile
-from sandbox.image.content import CODE_LABEL, DEVICES, JAIL_ROOT, code_hash
+from sandbox.host import owners
+from sandbox.image import CODE_LABEL, DEVICES, JAIL_ROOT, code_hash
 from sandbox.jail import Kind
 from workflow.failures import SandboxUnavailable
 

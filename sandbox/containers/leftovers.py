@@ -1,7 +1,7 @@
 """What sandboxes of processes that were killed left behind: containers, and temporary folders of the process backend.
 
-Each carries the tag of its owner (`sandbox.owners`). What belongs to a living process, or to one that cannot be seen
-from here, is never touched.
+Each carries the tag of its owner (`sandbox.host.owners`). What belongs to a living process, or to one that cannot be
+seen from here, is never touched.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sandbox import owners
 from sandbox.containers.daemon import KIND_LABEL, OWNER_LABEL, TIER_LABEL, explained, remove_container
-from sandbox.zygote import RM
+from sandbox.host import owners
+from sandbox.jail import RM
 
 _FOLDER = re.compile(r"metaagent-(\d+-\d+-\d+-[0-9a-f]{8})-\w+")
 _REMOVAL_TIMEOUT_S = 60

@@ -20,11 +20,10 @@ import tempfile
 from collections import deque
 from typing import Any
 
-from sandbox import kernel, workspaces
 from sandbox.containers import wire
 from sandbox.containers.ports import LOST, Job, Ports
-from sandbox.jail import Kind
-from sandbox.zygote import MAX_MESSAGE, START
+from sandbox.host import workspaces
+from sandbox.jail import MAX_MESSAGE, START, Kind, kernel, loading, readable
 
 MAX_REQUEST = 1 << 30
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
@@ -248,9 +247,11 @@ def main() -> None:
     preload: list[str] = options.get("preload", [])
     extra: list[str] = []
     if kind == "call":
-        from sandbox.hatchery import package_folders  # much that the relay does not need
+        from sandbox.host import package_folders  # much that the relay does not need
 
         extra = package_folders(tuple(preload))
+    elif kind == "code":  # an image holds nobody's secrets
+        extra = readable.packages()
     control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     arguments = {
         "control_fd": theirs.fileno(),
@@ -261,6 +262,7 @@ def main() -> None:
         "extra": extra,
         "chroot": options.get("chroot", ""),
         "processes": options.get("processes"),
+        "modules": loading.installed(loading.MODULES) if kind == "code" else [],
     }
     # An interpreter of its own: whatever the relay holds, each jail would pay for.
     subprocess.Popen(

@@ -49,7 +49,7 @@ def main() -> int:
     if arguments.tag or arguments.hash:
         print(image_tag() if arguments.tag else code_hash())
         return 0
-    from sandbox.containers.daemon import connect
+    from sandbox.containers import connect
 
     try:
         print(build(connect(), arguments.add))

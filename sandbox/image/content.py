@@ -16,6 +16,8 @@ JAIL_ROOT = "/jail"
 """Holds all of the image's files; what else lies at its root are links into it. So a jail can be given it as a root."""
 DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 """What a jail with that root gets of the container's devices."""
+CODE_EXTRA = "code"
+"""The extra of this project with what code computes with."""
 PACKAGES = ("workflow", "engine", "sandbox", "tasks", "templates", "designer")
 """What jails may run: programs, code, and the functions of calls."""
 

@@ -1,5 +1,5 @@
 """Packs a root file system without any registry: this interpreter, the shared libraries that it needs, our packages and
-their default dependencies, with the bytecode of all of them.
+their default dependencies, with the bytecode of all of them; of the extra `code` what is installed.
 
 Reads only this machine and writes one tar. The same content gives the same bytes. Importing the tar into Docker is in
 `sandbox.image.__main__`.
@@ -23,7 +23,7 @@ from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 from typing import IO
 
-from sandbox.image.content import DEVICES, JAIL_ROOT, PACKAGES, package_folder, source_files
+from sandbox.image.content import CODE_EXTRA, DEVICES, JAIL_ROOT, PACKAGES, package_folder, source_files
 
 PYTHON = "/opt/python"
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -45,7 +45,7 @@ def write_rootfs(target: IO[bytes], modules: Iterable[Path] = ()) -> None:
     """
     with tarfile.open(fileobj=target, mode="w") as tar:
         files = dict(_interpreter())
-        files.update(_dependencies("metaagent"))
+        files.update(_dependencies(f"metaagent[{CODE_EXTRA}]"))
         for package in PACKAGES:
             folder = package_folder(package)
             files.update({f"{OURS}/{package}/{path.relative_to(folder)}": path for path in source_files(folder)})
@@ -88,7 +88,8 @@ def _interpreter() -> Iterator[tuple[str, Path]]:
 
 
 def _dependencies(root: str) -> Iterator[tuple[str, Path]]:
-    """Files of everything that a distribution needs by default, but not its own."""
+    """Files of everything that a distribution with its extras needs, but not its own. What an extra brings is left out
+    where it is not installed."""
     found: set[str] = set()
     ahead = [root]
     while ahead:
@@ -96,10 +97,18 @@ def _dependencies(root: str) -> Iterator[tuple[str, Path]]:
         for requirement in importlib.metadata.requires(name) or []:
             needed, condition = _applies(requirement, set(filter(None, extras.rstrip("]").split(","))))
             key = needed.lower()
-            if condition and key not in found:
+            if condition and key not in found and not ("extra ==" in requirement and _is_missing(needed)):
                 found.add(key)
                 ahead.append(needed)
                 yield from _files_of(needed.partition("[")[0])
+
+
+def _is_missing(name: str) -> bool:
+    try:
+        importlib.metadata.distribution(name.partition("[")[0])
+    except importlib.metadata.PackageNotFoundError:
+        return True
+    return False
 
 
 def _applies(requirement: str, extras: set[str]) -> tuple[str, bool]:
@@ -152,11 +161,13 @@ def _is_binary(path: Path) -> bool:
 
 
 def _libraries(binaries: list[Path]) -> Iterator[tuple[str, Path]]:
-    """Shared libraries that the binaries load, at the paths where they are found here."""
+    """Shared libraries that the binaries load, where they are found here; packages bring their own."""
+    brought = {os.path.realpath(path) for path in binaries}
     paths = sorted({str(path) for path in binaries} | {os.path.realpath(command) for command in _COMMANDS})
     output = subprocess.run(["ldd", *paths], capture_output=True, text=True, timeout=120, check=False).stdout
     for library in sorted(set(re.findall(r"(?:=> |^\t)(/\S+) \(0x", output, re.MULTILINE))):
-        yield library, Path(os.path.realpath(library))
+        if (real := os.path.realpath(library)) not in brought:
+            yield library, Path(real)
 
 
 def _loader_configuration(libraries: dict[str, Path]) -> Iterator[tuple[str, bytes]]:

@@ -61,9 +61,15 @@ FINDINGS = [
     ("too deep", "x = " + "-" * 50_000 + "1\n", "too-complex", 0, ["deeply"], ["split"]),
     ("policy", program("open('f')\n"), "forbidden-name", 2, ["open"], ["messages"]),
 
-    ("module", program("import os\n"), "unknown-import", 2, ["'os'"], ["no files"]),
-    ("misspelt module", program("import jsn\n"), "unknown-import", 2, ["'jsn'"], ["'json'"]),
-    ("misspelt name", program("from math import cmb\n"), "unknown-import", 2, ["'cmb'"], ["'comb'"]),
+    ("module", program("import shutil\nshutil.rmtree\n"), "unknown-import", 2, ["'shutil'"], ["no files"]),
+    ("misspelt module", program("import jsn\njsn.loads\n"), "unknown-import", 2, ["'jsn'"], ["'json'"]),
+    ("module of the same sound", program("import bisex\nbisex.a\n"), "unknown-import", 2, ["'bisex'"],
+     ["modules: abc"]),
+    ("misspelt name", program("from math import cmb\ncmb\n"), "unknown-import", 2, ["'cmb'"], ["'comb'"]),
+    ("the problem by another name", program("print(task_description)\n"), "undefined-name", 2, ["'task_description'"],
+     ["write question instead"]),
+    ("the problem by a third name", program("def route_after_test(): pass\nprint(code_to_test)\n"), "undefined-name", 3,
+     ["'code_to_test'"], ["write question instead"]),
     ("misspelt attribute", program("import math\nmath.sqr(2)\n"), "unknown-import", 3, ["'sqr'"], ["'sqrt'"]),
     ("misspelt class", program("from workflow import AgentNod\n"), "unknown-import", 2, ["'AgentNod'"],
      ["'AgentNode'"]),
@@ -110,8 +116,6 @@ FINDINGS = [
      ["user_input"]),
     ("consensus", program("members = [AgentNode('S', 'p')]\nEnsembleNode('E', members, strategy='consensus')\n"),
      "missing-argument", 3, ["EnsembleNode 'E'", "consensus"], ["consensus_agent="]),
-    ("no weights", program("EnsembleNode('E', [AgentNode('S', 'p')], 'weighted_vote')\n"), "missing-argument", 2,
-     ["weighted_vote"], ["weights="]),
     ("too many weights", program("EnsembleNode('E', [AgentNode('S', 'p')], 'weighted_vote', weights=[1, 2])\n"),
      "wrong-value", 2, ["2 weights for 1 members"], ["one for each"]),
     ("weights for nobody", program("EnsembleNode('E', [AgentNode('S', 'p')], 'weighted_vote', weights={'T': 1})\n"),
@@ -205,6 +209,7 @@ WARNINGS = [
      "use-before-definition", 4, ["'last'"], ["define last"]),
     ("perhaps another class", program("def f(message: Message):\n    return message.txt\n"), "unknown-attribute", 3,
      ["'txt'"], []),
+    ("import that nothing uses", program("import shutil\n"), "unused-import", 2, ["'shutil'"], ["delete"]),
     ("import with a plan", program("try:\n    import numpy\nexcept ImportError:\n    numpy = None\n"), "unknown-import",
      3, ["'numpy'"], []),
 ]
@@ -232,6 +237,51 @@ def test_each_finding_names_line_culprit_and_fix(severity: str, case: tuple[Any,
 
 
 GOOD_PROGRAMS = {
+    "ordinary Python": r"""
+from workflow import *
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+a = AgentNode("A", "Put the answer in \\boxed{}.", max_turns=1)
+b = AgentNode("B", "Put the answer in \\boxed{}.")
+
+class Both(WorkflowNode):
+    def process(self, context):
+        return asyncio.run(self.asked(context))
+
+    async def asked(self, context):
+        async def ask(agent):
+            return agent.process(context)
+        first, second = await asyncio.gather(ask(a), ask(b))
+        async with contextlib.AsyncExitStack():
+            messages = [message async for message in self.all([first, second])]
+        match [message.content for message in messages]:
+            case [x, y] if x == y:
+                return first
+            case [str() as x, *rest]:
+                return Message(x + "".join(rest))
+            case {"k": k, **others}:
+                return Message(str(k) + str(others))
+        return second
+
+    async def all(self, messages):
+        for message in messages:
+            yield message
+
+def total(text):
+    size = 3
+    return eval(text, {"size": size})
+
+try:
+    print(total("size + 1"))
+    with ThreadPoolExecutor() as pool:
+        print(list(pool.map(total, ["1", "2"])))
+except* ValueError as group:
+    print(group.exceptions)
+
+workflow = Workflow("w").add_node(Both("both"))
+""",
     "plain": GOOD,
     "nodes of its own": r"""
 from __future__ import annotations
@@ -504,9 +554,16 @@ def test_odd_but_valid_programs_never_raise(fragments: list[str]) -> None:
 
 
 def test_all_stages_report_at_once() -> None:
-    source = "import os\nfrom workflow import AgentNode\nAgentNode('A')\nprint(zzz)\n"
+    source = "import shutil\nfrom workflow import AgentNode\nAgentNode('A')\nprint(zzz, shutil)\n"
     codes = {finding.code for finding in errors(source)}
     assert codes == {"unknown-import", "missing-argument", "undefined-name"}
+
+
+def test_the_list_of_modules_is_told_once() -> None:
+    found = [each for each in errors(program("import aaa\nimport bbb\naaa, bbb\n")) if each.code == "unknown-import"]
+    assert [each.line for each in found] == [2, 3]
+    assert found[0].fix.startswith("available modules: abc, array")
+    assert found[1].fix == "use one of the modules listed for line 2"
 
 
 def test_the_number_of_findings_is_bounded() -> None:
@@ -587,6 +644,7 @@ def test_limits_and_failures_of_the_jail_become_findings() -> None:
         checked(FakeSandbox(good, ProgramFailed("KeyError", "x")))
     endless = checked(FakeSandbox(LimitExceeded("cpu_s", 10, 10)))
     assert (endless.ok, endless.findings[0].code) == (False, "build-failed")
+    assert "every loop outside of functions ends" in endless.findings[0].fix
 
 
 def test_an_unavailable_sandbox_is_raised() -> None:
@@ -619,3 +677,55 @@ def test_in_a_real_jail() -> None:
     assert [(f.code, f.line, "'Seen'" in f.message) for f in hidden.findings] == [("unreachable-node", 21, True)]
     assert [(f.code, f.line, "KeyError" in f.message) for f in failing.findings] == [("build-failed", 9, True)]
     assert [finding.code for finding in hostile.findings] == ["too-complex"]
+
+
+# The published contract
+
+
+PUBLISHED = {
+    "modules": """
+        from workflow.core import ToolRegistry, Message, MessageType
+        from workflow.nodes.agent_node import AgentNode
+        from workflow.nodes.ensemble_node import EnsembleNode
+        from workflow.workflow import Workflow
+        from utils.environments.math_env import MathEnvironment, python_execute
+        import workflow.graph as graphs
+        import workflow.nodes.router_node as routers
+        print(MessageType.FINAL_RESULT, MessageType.TOOL_CALL, MathEnvironment(timeout=3).execute("1"))
+        a = AgentNode("A", "\\\\boxed{}", description="d", role="r", temperature=0.5, top_p=0.9, max_tokens=100)
+        route = routers.create_keyword_router("R", {"sum": a}, a)
+        graph = graphs.AgentGraph().add_node("a", a).add_node(node=route).set_entry_point(node_name="a")
+        graph.add_edge("a", "R", condition=lambda context: True).add_conditional_edges("R", routing_func=lambda c: "a")
+        graph.run(input_message=question, initial_state={})
+        print(graph.run(question).to_dict(), Message.from_dict({"content": "x", "type": "error"}))
+        """,
+    "chains": """
+        from workflow import AgentNode, Context, Workflow, create_simple_chain
+        a, b = AgentNode("A", "\\\\boxed{}"), AgentNode("B", "p")
+        c = AgentNode("C", "p")
+        first = create_simple_chain(("one", a), ("two", b))
+        first.add_node("three", c).add_edge("two", "three")
+        second = create_simple_chain([AgentNode("D", "p")], name="second")
+        second.run_with_context(Context())
+        first.run(question)
+        """,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_programs_of_the_published_contract_have_no_findings(name: str) -> None:
+    assert check_source(dedent(PUBLISHED[name])) == []
+
+
+def test_a_wrong_module_or_name_of_the_published_contract_is_still_found() -> None:
+    wrong = [
+        ("from workflow.core import Workflow", "write: from workflow import Workflow"),
+        ("from workflow.compat import CompatBaseAgent", "AgentNode(name, system_prompt)"),
+        ("from utils.environments.search_env import SearchEnvironment", "no network"),
+        ("from workflow.graph import describe", "it offers"),
+    ]
+    for line, fix in wrong:
+        found = matching(program(f"{line}\n{line.split()[-1]}\n"), "unknown-import", "error")
+        assert any(fix in finding.fix for finding in found), (line, found)
+    misspelt = "from workflow import AgentGraph\nAgentGraph().set_entry_point(node_nam='a')\n"
+    assert any("'node" in finding.fix for finding in check_source(misspelt))

@@ -63,6 +63,9 @@ FOUND = {
     "after a thought without beginning": (f"Maybe\n```python\n{OTHER}```\n</think>\n{TAGGED}", "code_tag"),
     "after two thoughts": (f"<think>a</think>\nText\n<thinking>{OTHER}</thinking>\n{TAGGED}", "code_tag"),
     "before a thought": (f"{TAGGED}\n<think>Was it right? <code>\n{OTHER}</code></think>", "code_tag"),
+    "bare, after prose": (f"Here is the program:\n\n{PROGRAM}", "bare"),
+    "bare, between prose": (f"Sure: from here on.\n\n{PROGRAM}\nThis asks one agent.\nDone.\n", "bare"),
+    "bare, after a thought": (f"<think>\n{OTHER}</think>\nI take this:\n{PROGRAM}", "bare"),
     "fence": (f"Here:\n\n{FENCED}\n\nDone.", "fence"),
     "fence without a language": (f"```\n{PROGRAM}```", "fence"),
     "tilde fence": (f"~~~py\n{PROGRAM}~~~", "fence"),
@@ -114,7 +117,17 @@ NOT_FOUND = {
     "cut off in a fence in the tag": (f"<code>\n```python\n{PROGRAM[:-20]}", "<code> is never closed"),
     "cut off after the tag": ("Analysis\n<code>\n", "<code> is never closed"),
     "cut off in a fence": (f"```python\n{PROGRAM[:-20]}", "fence is never closed"),
-    "cut off in the thought": (f"<think>\nMaybe\n<code>\n{OTHER}</code>\n", "inside <think>"),
+    "cut off in the thought": (f"<think>\nMaybe\n<code>\n{OTHER}</code>\n", "cut off while thinking"),
+    "cut off in the thought, unmarked": (f"<think>\nMaybe\n{OTHER}", "cut off while thinking"),
+    "cut off, unmarked": (f"Here:\n{PROGRAM[:-20]}", "holds no program"),
+    "cut off in the second thought": (
+        f"<think>a</think>\n<think>\n```python\n{OTHER}```\nNo",
+        "cut off while thinking",
+    ),
+    "prose that mentions an import": (
+        "I begin with\nfrom workflow import Workflow, as it says.\n",
+        "no program",
+    ),
     "only a thought": (f"<think>{TAGGED}</think>\nSorry.", "holds no program"),
 }
 
@@ -183,6 +196,7 @@ HOSTILE = {
     "entities": "&lt;",
     "import words": "import workflow\n",
     "nesting": "(",
+    "imports in prose": "import workflow\nand so on\n",
 }
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import workflow
 from designer.prompts import (
     ENTRIES,
+    ONE_WAY,
     choose_templates,
     contract_text,
     design_messages,
@@ -21,7 +22,7 @@ from designer.prompts import (
     signature_lines,
     standard_modules,
 )
-from sandbox.policy import compile_program
+from sandbox.language.compiler import compile_program
 from templates import load_templates
 from workflow.failures import Finding
 from workflow.limits import Limits
@@ -38,16 +39,17 @@ def test_the_contract_lists_every_name_that_programs_may_import() -> None:
 @pytest.mark.parametrize("name", sorted(set(workflow.__all__) - {"MessageType"}))
 def test_signatures_are_the_real_ones(name: str) -> None:
     first, *methods = signature_lines(name)
-    for line, function in [
-        (first, getattr(workflow, name)),
-        *(
-            (line, getattr(getattr(workflow, name), method))
-            for line, method in zip(methods, ENTRIES[name].methods, strict=True)
-        ),
-    ]:
+    listed = [
+        (line, getattr(getattr(workflow, name), method), (name, method) in ONE_WAY)
+        for line, method in zip(methods, ENTRIES[name].methods, strict=True)
+    ]
+    for line, function, one_way in [(first, getattr(workflow, name), False), *listed]:
         shown = re.findall(r"(\w+)(?:=|[,)])", line[line.index("(") :].replace("=...", "="))
-        real = [parameter for parameter in inspect.signature(function).parameters if parameter != "self"]
-        assert [word for word in shown if word in real] == real, line
+        given = [item for item in inspect.signature(function).parameters.values() if item.kind is not item.KEYWORD_ONLY]
+        real = [parameter.name for parameter in given if parameter.name != "self"]
+        told = [word for word in shown if word in real]
+        assert told == [word for word in real if word in told or not one_way], line
+        assert not one_way or told == shown, line
     assert first in contract_text()
 
 
@@ -78,7 +80,7 @@ def test_signatures_by_hand() -> None:
         ".register(name, func, description='', parameters=None)",
     ]
     assert signature_lines("Message") == [
-        "Message(content, message_type=MessageType.AGENT_RESPONSE, metadata=..., sender=None, recipient=None)"
+        "Message(content, message_type=MessageType.AGENT_RESPONSE, metadata=None, sender=None, recipient=None)"
     ]
 
 
@@ -101,14 +103,13 @@ def test_the_policy_told_is_the_policy_applied() -> None:
     for module in standard_modules():
         assert re.search(rf"\b{re.escape(module)}\b", text)
     for refused in (
-        "eval('1')",
+        "exec('1')",
         "open('x')",
-        "match 1:\n    case _:\n        pass",
-        "async def f():\n    pass",
-        "a.__dict__",
+        "a.__globals__",
+        "a.__mro__",
     ):
         assert compile_program(refused).findings, refused
-    for word in ("eval()", "open()", "match statements", "async functions"):
+    for word in ("exec()", "open()", "type parameters", "__globals__"):
         assert word in text
     for word in (
         "<tool_call>",

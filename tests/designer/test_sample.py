@@ -238,3 +238,17 @@ def test_prompts_by_style() -> None:
 def test_the_number_of_samples_is_checked() -> None:
     with pytest.raises(ValueError, match="m=0"):
         sample(ScriptedEngine(by_key()), m=0)
+
+
+def test_a_reply_is_read_in_the_jail_alone() -> None:
+    """Python's parser holds whoever runs it for a fifth of a second for each candidate in a long reply."""
+    asked: list[Any] = []
+
+    class Jail(FakeSandbox):
+        async def call(self, target: str, payload: Any, *, wall_s: float = 10.0, memory_mb: int = 1024) -> Any:
+            asked.append(payload)
+            return {"source": "found", "problem": None, "findings": [], "lines": {}}
+
+    (design,) = sample(ScriptedEngine(by_key()), Jail())
+    assert asked == [{"reply": reply(GOOD)}]
+    assert design.source == "found"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 from scripted_server import Server
 
-from engine import openai as engine_openai
+from engine.openai import client as engine_openai
 
 
 @pytest.fixture

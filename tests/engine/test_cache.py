@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import USAGE, Handler, Server, answer, chat, silent
 
-from engine.cache import FILE, CachedEngine, _read, _Replies, _seal, _text, cache_key
 from engine.drivers import run_workflow
-from engine.openai import OpenAIEngine
+from engine.openai.cache import FILE, CachedEngine, _read, _Replies, _seal, _text, cache_key
+from engine.openai.client import OpenAIEngine
 from engine.protocol import Engine
 from engine.replay import ReplayEngine
 from workflow.completion import Completion, CompletionRequest, PreviousTurn, Sampling
@@ -501,7 +501,7 @@ def test_it_closes_cleanly(server: Server, tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from engine.cache import FILE, _Replies
+from engine.openai.cache import FILE, _Replies
 me, folder = int(sys.argv[1]), Path(sys.argv[2])
 sys.stdin.readline()
 for start in range(4):  # the first to open makes the file
@@ -545,7 +545,7 @@ def test_several_processes_share_one_cache(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from engine.cache import FILE, _Replies
+from engine.openai.cache import FILE, _Replies
 replies = _Replies(Path(sys.argv[1]) / FILE, 1 << 20)
 replies.put("key", 0, b"done")
 replies._db.execute("BEGIN IMMEDIATE")

@@ -1,6 +1,7 @@
 """The drivers: on an event loop, over a channel, and in a plain Python process with an engine connected."""
 
 import asyncio
+import contextlib
 import queue
 import random
 import signal
@@ -289,6 +290,21 @@ def test_the_wall_limit_also_ends_a_single_call() -> None:
 
 
 # Failures
+
+
+def test_the_wall_limit_holds_with_an_engine_that_does_not_mind_being_cancelled() -> None:
+    class Deaf(CannedEngine):
+        async def complete(self, request: CompletionRequest) -> Completion:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.3)
+            return await super().complete(request)
+
+    chain = Workflow("chain").add_nodes([agent("A"), agent("B"), agent("C")])
+    for node, calls in ((chain, 1), (agent("A"), 1)):
+        asked = Deaf(lambda request: "\\boxed{1}")
+        run = drive_async(node, asked, limits=Limits(wall_s=0.1))
+        assert (run.answer, run.failure and run.failure.fields["limit_kind"]) == (None, "wall_s")
+        assert len(run.trace.agent_turns) == calls
 
 
 @both_drivers

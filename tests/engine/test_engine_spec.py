@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine import spec
-from engine.cache import CachedEngine
-from engine.openai import OpenAIEngine
+from engine.openai.cache import CachedEngine
+from engine.openai.client import OpenAIEngine
 from engine.replay import ReplayEngine
 from engine.spec import parse_engine
 

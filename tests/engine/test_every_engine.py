@@ -19,14 +19,14 @@ from device import DEVICE
 from tiny_server import TinyServer
 from vllm_server import VLLMServer
 
-from engine.cache import CachedEngine
-from engine.openai import OpenAIEngine
+from engine.local.transformers import TransformersEngine
+from engine.openai.cache import CachedEngine
+from engine.openai.client import OpenAIEngine
 from engine.protocol import Engine, LiveEngine, Probe
 from engine.replay import ReplayEngine, ReplayEntry
-from engine.served import ServedEngine
 from engine.session import Run
-from engine.transformers import TransformersEngine
-from engine.vllm import VLLMEngine
+from engine.vllm.in_process import VLLMEngine
+from engine.vllm.served import ServedEngine
 from sandbox import ProcessSandbox
 from workflow.completion import ChatMessage, Completion, CompletionRequest, PreviousTurn, Sampling
 from workflow.failures import EngineFailed, LimitExceeded

@@ -9,7 +9,8 @@ from growth import check_linear
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.openai_reply import Fault, context_overflow, read_reply, status_fault
+from engine.openai.refusal import Fault, context_overflow, status_fault
+from engine.openai.reply import read_reply
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling
 from workflow.trace import Trace
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from scripted_server import USAGE, Answer, Handler, Server, answer, chat, cut_short, drip, hang_up, raw, silent
 
-from engine.openai import OpenAIEngine
+from engine.openai.client import OpenAIEngine
 from engine.protocol import Engine
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed, LimitExceeded
@@ -227,14 +228,18 @@ TRANSIENT: dict[str, tuple[Answer, int | None, str]] = {
     "half a JSON": (raw(200, '{"choices": ['), 200, '{"choices": ['),
     "no body": (raw(200, ""), 200, "malformed"),
     "a list": (raw(200, "[]"), 200, "malformed"),
-    "not compressed as said": (raw(200, "plain", Content_Encoding="gzip"), None, "broke off"),
+    "packed": (raw(200, gzip.compress(b"{}"), Content_Encoding="gzip"), 200, "packed ('gzip')"),
     "error with status 200": (answer(200, {"error": {"message": "overloaded", "code": 502}}), 200, "overloaded"),
     "no choices": (answer(200, {"choices": [], "usage": USAGE}), 200, "no choices"),
     "null choices": (answer(200, {"choices": None, "usage": USAGE}), 200, "no choices"),
     "null message": (answer(200, {"choices": [{"message": None}], "usage": USAGE}), 200, "neither"),
     "null content": (chat(None), 200, "no content"),
-    "number for content": (chat(message={"content": 3}), 200, "choices.0.message.content"),
-    "no usage": (chat(usage=None), 200, "no usage"),
+    "number for content": (chat(message={"content": 3}), 200, "neither a text nor a list of parts"),
+    "number for text": (chat(choice={"message": None, "text": 3}), 200, "choices.0.text"),
+    "a part without a text": (chat(message={"content": [{"type": "text"}]}), 200, "has no text"),
+    "a part of another kind": (chat(message={"content": [{"type": "image_url"}]}), 200, "'image_url'"),
+    "token ids below zero": (chat(choice={"token_ids": [1, -1]}), 200, "token_ids holds -1"),
+    "a token id of many digits": (chat(choice={"token_ids": [10**40]}), 200, "token_ids holds a number of 133 bits"),
     "hangs up": (hang_up, None, "broke off"),
     "cut short": (cut_short, None, "broke off"),
 }
@@ -308,7 +313,7 @@ def test_retry_after_as_a_date(server: Server) -> None:
 def test_a_retry_after_of_no_time_waits_as_we_would(
     server: Server, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    monkeypatch.setattr("engine.openai.FIRST_DELAY_S", 0.5)
+    monkeypatch.setattr("engine.openai.client.FIRST_DELAY_S", 0.5)
     start = time.monotonic()
     ask(server, answer(429, {}, Retry_After=value), chat())
     assert time.monotonic() - start >= 0.25
@@ -410,7 +415,7 @@ def test_openai_itself_gets_its_own_name_for_the_limit(server: Server) -> None:
 
 
 def test_importing_the_engine_does_not_import_the_library() -> None:
-    code = "import engine.openai, sys; assert 'openai' not in sys.modules"
+    code = "import engine.openai.client, sys; assert 'openai' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

@@ -13,7 +13,7 @@ import torch
 from transformers import Gemma2Config, Qwen3Config
 from transformers.cache_utils import DynamicLayer
 
-from engine.roomy_cache import ROOM, RoomyLayer, is_plain, roomy_cache
+from engine.local.growing_cache import ROOM, RoomyLayer, is_plain, roomy_cache
 
 CHANGES = st.lists(
     st.one_of(

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from scripted_server import USAGE, Answer, Server, answer
 
-from engine.served import ServedEngine
 from engine.spec import parse_engine
+from engine.vllm.served import ServedEngine
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed, LimitExceeded
 
@@ -40,13 +40,13 @@ def ask(server: Server, folder: Path | str, *script: Answer, **options: Any) -> 
     server.script = list(script)
 
     async def go() -> Completion:
-        engine = ServedEngine(str(folder), server.url, timeout_s=5.0, **options)
+        engine = ServedEngine(str(folder), server.url, timeout_s=60.0, **options)
         try:
             return await engine.complete(ASK)
         finally:
             await engine.close()
 
-    return asyncio.run(asyncio.wait_for(go(), 60))
+    return asyncio.run(asyncio.wait_for(go(), 120))
 
 
 def test_it_asks_with_ids_and_reads_the_ids_that_come_back(server: Server, tokenizer: Any, tmp_path: Path) -> None:

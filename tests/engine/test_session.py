@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from fake_engines import CannedEngine, HangingEngine
 
-from engine.session import Session, call_seed
+from engine.authorship import MAX_READ
+from engine.session import MAX_PROMPT, Session, call_seed
 from workflow.completion import ChatMessage, Completion, CompletionRequest, PreviousTurn, Sampling, Usage
 from workflow.failures import EngineFailed, LimitExceeded, ProgramFailed
 from workflow.limits import Limits
@@ -255,7 +256,8 @@ def test_usage_is_the_sum_of_all_calls() -> None:
     [
         (r"So \boxed{7}.", r"So \boxed{7}.", True),
         (r"So \boxed{7}.", "7", True),
-        (r"So \boxed{ 1,000 }.", r"\boxed{1000}", True),
+        (r"So \boxed{ 1,000 }.", r"\boxed{1,000}", True),
+        (r"So \boxed{1, 000}.", r"\boxed{1,000}", False),  # a list is no number
         (r"So \boxed{7}.", r"The team says \boxed{7}", True),
         (r"So \boxed{7}.", r"\boxed{8}", False),
         ("The sum is 15.", "15", True),
@@ -318,15 +320,80 @@ def test_an_answer_may_join_what_several_agents_said() -> None:
         assert session.finish(answer).answer_from == agent
 
 
-def test_what_an_agent_repeats_from_its_system_prompt_is_not_its_answer() -> None:
-    system = ChatMessage(role="system", content="Reply like \\boxed{42} in the end.")
-    for reply, agent in [
-        ("I shall:\nReply like \\boxed{42} in the end.", None),
-        ("I shall:\nReply like \\boxed{42} in the end.\n\\boxed{42}", "A"),
-    ]:
-        session = Session(CannedEngine(reply))
-        serve(session, "A#0", AgentCall("A", [system, ChatMessage(role="user", content="What is it?")], [], 0))
-        assert session.finish(r"\boxed{42}").answer_from == agent
+EXAMPLE = "Reply like \\boxed{42} in the end."
+
+
+@pytest.mark.parametrize(
+    ("told", "reply", "answer", "agent"),
+    [
+        (EXAMPLE, f"I shall:\n{EXAMPLE}", r"\boxed{42}", None),
+        (EXAMPLE, f"\\boxed{{7}}\n{EXAMPLE}", r"\boxed{7}", "A"),  # what is not its own does not hide what is
+        # No choice is left: whoever wrote the prompt has answered.
+        (EXAMPLE, r"\boxed{42}", r"\boxed{42}", None),
+        ("Say this: It is \\boxed{42}, surely.", r"It is \boxed{42}, surely.", r"\boxed{42}", None),
+        (r"End with \boxed{A}, \boxed{B} or \boxed{C}.", r"\boxed{B}", r"\boxed{B}", "A"),
+        (r"End with \boxed{...}.", r"\boxed{42}", r"\boxed{42}", "A"),
+        ("Say:\n```python\nx = 1\n```", "<solution>\nx = 1\n</solution>", "<solution>x = 1</solution>", None),
+        ("Say: <solution>x = 1</solution>", "```python\nx = 1\n```", "<solution>x = 1</solution>", None),
+        ("Not <solution>x = 1</solution>", "<solution>x = 2</solution>", "<solution>x = 2</solution>", "A"),
+    ],
+)
+@pytest.mark.parametrize("role", ["system", "user", "tool", "assistant"])
+def test_what_instructions_dictate_is_nobodys(role: Any, told: str, reply: str, answer: str, agent: str | None) -> None:
+    turns = [ChatMessage(role=role, content=told), ChatMessage(role="user", content="What is it?")]
+    session = Session(CannedEngine(reply), question="What is it?")
+    serve(session, "A#0", AgentCall("A", turns, [], 0))
+    assert session.finish(answer).answer_from == agent
+
+
+@pytest.mark.parametrize("box", [r"\boxed{7}", r"So it is \boxed{7}.", "<solution>\nx = 1\n</solution>"])
+def test_the_question_and_what_agents_said_themselves_may_be_repeated(box: str) -> None:
+    for said, question in (({"A": box, "B": box}, ""), ({"A": "Well.", "B": box}, f"Is it this?\n{box}")):
+        session = Session(CannedEngine(said), question=question)
+        serve(session, "A#0", call("A", "Solve."))
+        serve(session, "B#0", call("B", f"{question}\n\n### From A\n{said['A']}"))
+        assert session.finish(box).answer_from == "B"
+
+
+def test_what_two_agents_were_told_to_say_is_neithers() -> None:
+    line = r"The answer is \boxed{42}, we think."
+    session = Session(CannedEngine(line))
+    for name in "AB":
+        serve(session, f"{name}#0", call(name, f"Repeat this line:\n{line}"))
+    assert session.finish(line.replace(", we think", "")).answer_from is None
+
+
+def test_a_tools_result_is_an_agents_only_where_the_agent_wrote_the_code() -> None:
+    async def runs(request: CodeRun) -> CodeReply:
+        return CodeReply(0, "\\boxed{9}\n", "")
+
+    wrote = '<tool_call>{"name": "python", "arguments": {"code": "print(9)"}}</tool_call>'
+    for code, agent in (("print(9)", "A"), ("print('mine')", None)):
+        replies = CannedEngine(lambda request: r"\boxed{9}" if len(request.messages or []) > 1 else wrote)
+        session = Session(replies, code_runner=runs)
+        serve(session, "A#0", call("A", "Solve."))
+        asyncio.run(session.serve("c#0", "A", CodeRun(code)))
+        turns = [ChatMessage(role="user", content="Solve."), ChatMessage(role="assistant", content=wrote)]
+        serve(session, "A#1", AgentCall("A", [*turns, ChatMessage(role="tool", content=r"\boxed{9}")], [], 1))
+        assert session.finish(r"\boxed{9}").answer_from == agent
+
+
+def test_an_agents_answer_is_its_last_one() -> None:
+    every = "\n".join(rf"\boxed{{{number}}}" for number in range(10))
+    for number in range(10):
+        session = Session(CannedEngine(every))
+        serve(session, "A#0", call("A"))
+        assert session.finish(rf"\boxed{{{number}}}").answer_from == ("A" if number == 9 else None)
+
+
+def test_too_long_prompts_and_answers_fail_the_run_with_a_reason() -> None:
+    session = Session(CannedEngine("x"))
+    with pytest.raises(ProgramFailed, match=r"the prompt of 'A' has 1,048,577 characters; the limit is 1,048,576"):
+        session.admit("A", call("A", "x" * (MAX_PROMPT + 1)))
+    run = session.finish("x" * (MAX_READ + 1))
+    assert run.answer is None
+    assert run.failure is not None
+    assert run.failure.message.startswith("AnswerTooLong: the answer has 262,145 characters; the limit is 262,144")
 
 
 def test_prompts_and_printed_text_are_no_provenance() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from benchmarks.tiny_models import CHATML, make_model
+from engine.local.transformers import TransformersEngine
 from engine.protocol import Engine, LiveEngine
-from engine.transformers import TransformersEngine
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed, LimitExceeded
 
@@ -96,7 +96,7 @@ def test_tokens_do_not_depend_on_the_neighbours_or_the_order_of_arrival(folder: 
 
 
 def test_waves_are_shared_and_joined_where_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine import generation
+    from engine.local import generation
 
     begun, joined = list[int](), list[tuple[int, int]]()
     real = generation.generate
@@ -209,7 +209,7 @@ def test_temperature_zero_takes_the_likeliest_token(folder: Path, model: Any) ->
 
 
 def test_draws_follow_the_distribution() -> None:
-    from engine.generation import draw
+    from engine.local.generation import draw
 
     logits = torch.tensor([[0.0, 1.0, 2.0, -math.inf]]).repeat(4000, 1)
     points = [(i + 0.5) / 4000 for i in range(4000)]
@@ -358,7 +358,7 @@ class Gate:
     """Holds the first wave after its first token until opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from engine import generation
+        from engine.local import generation
 
         self.reached, self.opened = threading.Event(), threading.Event()
         self.rows: list[int] = []
@@ -436,7 +436,7 @@ def test_closing_ends_what_runs_and_what_waits(folder: Path, gate: Gate) -> None
 def test_an_error_of_the_model_reaches_all_and_the_engine_lives_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine import generation
+    from engine.local import generation
 
     real = generation.generate
     calls: list[int] = []
@@ -501,7 +501,7 @@ class Spied:
 
 
 def test_equal_prompts_are_read_once_and_finished_rows_leave_the_batch(model: Any) -> None:
-    from engine.generation import Row, generate
+    from engine.local.generation import Row, generate
 
     def row(prompt: list[int], length: int, seed: int) -> Row:
         return Row(prompt, Sampling(seed=seed), length, lambda tokens: False, lambda: False)
@@ -520,7 +520,7 @@ def test_equal_prompts_are_read_once_and_finished_rows_leave_the_batch(model: An
 
 def test_rows_that_join_draw_what_they_would_draw_alone(model: Any) -> None:
     """With longer and shorter prompts, into a batch that others have left."""
-    from engine.generation import JOIN_EVERY, Row, generate
+    from engine.local.generation import JOIN_EVERY, Row, generate
 
     def row(prompt: list[int], length: int, seed: int) -> Row:
         return Row(prompt, Sampling(seed=seed), length, lambda tokens: False, lambda: False)
@@ -562,7 +562,7 @@ def test_rows_that_join_draw_what_they_would_draw_alone(model: Any) -> None:
 
 def test_a_prompt_that_a_row_under_way_has_is_not_read_again(model: Any) -> None:
     """Not even where that row came so itself, nor where a longer row has left since."""
-    from engine.generation import JOIN_EVERY, Row, generate
+    from engine.local.generation import JOIN_EVERY, Row, generate
 
     def row(prompt: list[int], length: int, seed: int) -> Row:
         return Row(prompt, Sampling(seed=seed), length, lambda tokens: False, lambda: False)
@@ -588,7 +588,7 @@ def test_a_prompt_that_a_row_under_way_has_is_not_read_again(model: Any) -> None
 
 
 def test_a_stream_of_equal_prompts_does_not_widen_the_cache_for_ever(model: Any) -> None:
-    from engine.generation import Row, generate
+    from engine.local.generation import Row, generate
 
     def row(number: int) -> Row:
         return Row(list(range(20)), Sampling(seed=number), 10 + number * 7 % 20, lambda tokens: False, lambda: False)

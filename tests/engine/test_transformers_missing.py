@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.transformers import TransformersEngine
+from engine.local.transformers import TransformersEngine
 from workflow.failures import EngineFailed
 
 
@@ -24,7 +24,7 @@ def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         TransformersEngine("org/model")
 
 
-@pytest.mark.parametrize("module", ["transformers", "spec", "replay"])
+@pytest.mark.parametrize("module", ["local.transformers", "spec", "replay"])
 def test_importing_engines_imports_nothing_heavy(module: str) -> None:
     heavy = ("torch", "transformers", "openai", "ray", "vllm", "deepspeed")
     code = f"import engine.{module}, sys; sys.exit(repr([m for m in {heavy!r} if m in sys.modules]) != '[]')"

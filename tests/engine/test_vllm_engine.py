@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from engine import vllm as engine_vllm
 from engine.protocol import Probe
-from engine.vllm import VLLMEngine
+from engine.vllm import in_process as engine_vllm
+from engine.vllm.in_process import VLLMEngine
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
 

@@ -1,7 +1,7 @@
 """A step's report for tests of what is shown and drawn of it."""
 
-from trainer.metrics import Diversity
-from trainer.report import StepReport, Timings
+from trainer.evaluate.metrics import Diversity
+from trainer.run.step_report import StepReport, Timings
 
 
 def reported(step: int, correct: float = 0.5, reward: float = 0.75) -> StepReport:

@@ -3,12 +3,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import MISSPELT, document, invoke
 
-from metaagent.cli import app
 from sandbox import ProcessSandbox
 from templates import load_templates
 from workflow.failures import SandboxUnavailable
@@ -25,26 +23,6 @@ spare = AgentNode(name="Spare", system_prompt="Put it in \\boxed{}.", max_turns=
 workflow = Workflow(name="two")
 workflow.add_node(EnsembleNode(name="Pair", agents=solvers, strategy="consensus", consensus_agent=judge))
 """
-MISSPELT = """\
-from workflow import AgentNode, Workflow
-solver = AgentNode(name="Solver", sytem_prompt="x")
-workflow = Workflow(name="w").add_node(solver)
-"""
-
-
-def invoke(*arguments: str, stdin: str | None = None) -> Result:
-    result = CliRunner().invoke(app, arguments, input=stdin)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert "Traceback" not in result.output
-    assert "\x1b" not in result.output
-    return result
-
-
-def document(result: Result) -> dict[str, Any]:
-    """The one JSON document on stdout."""
-    return json.loads(result.stdout)
-
 
 # run
 
@@ -233,7 +211,7 @@ def test_samples_of_an_engine_with_repair_and_failures_named(one: str, replay: R
     good = (tmp_path / one).read_text()
     engine = replay(
         ("designer", "no program", "designer/0/0"),
-        ("designer", reply("import os\n"), "designer/0/1"),
+        ("designer", reply("import socket\nsocket\n"), "designer/0/1"),
         ("designer", reply(MISSPELT, "Workflow Pattern: single agent. Reason: easy.\n"), "designer/1/0"),
         ("designer", reply(good), "designer/1/1"),
         ("designer", reply(good), "designer/2/0"),
@@ -283,7 +261,7 @@ def test_the_engine_may_come_from_the_environment(replay: Replay, monkeypatch: p
 
 
 def test_check_prints_one_finding_per_line(one: str, tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text(MISSPELT + "import os\n")
+    (tmp_path / "bad.py").write_text(MISSPELT + "import socket; socket\n")
     result = invoke("check", one, "bad.py")
     assert result.exit_code == 1
     errors = [line for line in result.stdout.splitlines() if " error " in line]
@@ -295,6 +273,19 @@ def test_check_prints_one_finding_per_line(one: str, tmp_path: Path) -> None:
     assert not report["ok"]
     assert report["programs"][one]["graph"]["name"] == "one"
     assert {finding["line"] for finding in report["programs"]["bad.py"]["findings"]} >= {2, 4}
+
+
+def test_check_goes_on_after_a_file_that_cannot_be_read(one: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(MISSPELT)
+    (tmp_path / "latin1.py").write_bytes(b"x = '\xe9'")
+    result = invoke("check", "none.py", "bad.py", "latin1.py", one)
+    assert result.exit_code == 2
+    assert "bad.py:2: error" in result.stdout
+    assert "2 programs checked: 1 may not run" in result.stderr
+    assert "error: cannot read none.py: No such file or directory" in result.stderr
+    assert "error: latin1.py is not UTF-8 text (byte 5)" in result.stderr
+    told = document(invoke("check", "none.py", one, "--json"))
+    assert (told["ok"], list(told["programs"]), list(told["unreadable"])) == (False, [one], ["none.py"])
 
 
 def test_show_draws_tree_and_mermaid(tmp_path: Path) -> None:
@@ -387,7 +378,7 @@ def test_no_sandbox_is_exit_code_4(one: str, monkeypatch: pytest.MonkeyPatch, ar
     async def refuse(self: ProcessSandbox, kind: str) -> None:
         raise SandboxUnavailable("seccomp is missing", "use a kernel with seccomp")
 
-    monkeypatch.setattr(ProcessSandbox, "_hatchery", refuse)
+    monkeypatch.setattr(ProcessSandbox, "_zygote", refuse)
     result = invoke(*arguments)
     assert result.exit_code == 4
     assert "seccomp is missing. Fix: use a kernel with seccomp" in result.stderr.replace("missing Fix", "missing. Fix")

@@ -7,12 +7,21 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
+ONE = """\
+from workflow import AgentNode, Workflow
+
+solver = AgentNode(name="Solver", system_prompt="Put the answer in \\\\boxed{}.")
+workflow = Workflow(name="one").add_node(solver)
+"""
 METAAGENT = [sys.executable, "-m", "metaagent.cli"]
 HEAVY = ["openai", "torch", "sympy", "math_verify", "transformers", "RestrictedPython", "latex2sympy2_extended"]
 
@@ -57,7 +66,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_an_ascii_terminal_gets_escapes_not_a_traceback(one: str, tmp_path: Path) -> None:
-    (tmp_path / "r.jsonl").write_text(json.dumps({"agent": "Solver", "reply": "π ∎ \ud800"}) + "\n")
+    (tmp_path / "r.jsonl").write_text(json.dumps({"agent": "Solver", "reply": "π ∎ 𝔸"}) + "\n")
     done = subprocess.run(
         [*METAAGENT, "run", one, "π?", "-e", "replay:r.jsonl"],
         capture_output=True,
@@ -69,11 +78,11 @@ def test_an_ascii_terminal_gets_escapes_not_a_traceback(one: str, tmp_path: Path
     assert b"Traceback" not in done.stderr
 
 
-def test_a_terminal_gets_colours_and_live_progress(one: str, tmp_path: Path) -> None:
-    (tmp_path / "r.jsonl").write_text(json.dumps({"agent": "Solver", "reply": r"\boxed{42} [bold]x[/bold]"}) + "\n")
+def on_a_terminal(*arguments: str) -> str:
+    """What a command that ends well writes to a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*METAAGENT, "run", one, "6 * 7?", "-e", "replay:r.jsonl"],
+        [*METAAGENT, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -91,9 +100,47 @@ def test_a_terminal_gets_colours_and_live_progress(one: str, tmp_path: Path) -> 
         output += piece
     os.close(ours)
     assert process.wait(timeout=60) == 0
-    text = output.decode()
+    return output.decode()
+
+
+def test_a_terminal_gets_colours_and_live_progress(one: str, tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text(json.dumps({"agent": "Solver", "reply": r"\boxed{42} [bold]x[/bold]"}) + "\n")
+    text = on_a_terminal("run", one, "6 * 7?", "-e", "replay:r.jsonl")
     assert "\x1b[1;32m42" in text
     assert "agent " in text
+
+
+class Streaming(BaseHTTPRequestHandler):
+    """Answers every request with one program, in pieces."""
+
+    asked: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        deltas = [*f"I think \x1b[2J of one.\n<code>\n{ONE}</code>".splitlines(keepends=True)]
+        chunks = [{"choices": [{"delta": {"content": each}}]} for each in deltas]
+        usage = {"prompt_tokens": 1, "completion_tokens": 1}
+        chunks.append({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": usage})
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write("".join(f"data: {json.dumps(each)}\n\n" for each in chunks).encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_a_terminal_gets_what_the_designer_writes() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Streaming) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        engine = f"openai:m@http://127.0.0.1:{server.server_port}/v1"
+        text = on_a_terminal("design", "6 * 7?", "-e", engine, "--temperature", "0.3", "--max-tokens", "99")
+        server.shutdown()
+    assert r"I think \x1b[2J of one." in text, "shown, and escaped"
+    assert text.index("I think") < text.index("Designer")
+    assert "</code>" in text
+    (body,) = Streaming.asked
+    assert (body["stream"], body["temperature"], body["max_tokens"]) == (True, 0.3, 99)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from engine.replay import ReplayEngine
 from metaagent import embedded
 from metaagent.cli import app
-from tasks import miniature
+from tasks.data import miniature
 from workflow.completion import ChatMessage, Completion, CompletionRequest
 
 KNOWN = "What is 47 + 38?"
@@ -83,7 +83,7 @@ def test_without_torch_the_bank_designs_and_it_is_said_why(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["What is a monoid?", "--engine", "embedded"], "knows the small problems of tasks.miniature alone"),
+        (["What is a monoid?", "--engine", "embedded"], "knows the small problems of tasks.data.miniature alone"),
         ([KNOWN, "--engine", "embedded", "--cache", "kept"], "replies are not kept. Fix: leave --cache out"),
         ([KNOWN, "--cache", "kept"], "--cache keeps an engine's replies"),
     ],
@@ -102,7 +102,7 @@ def test_it_is_asked_with_the_prompt_it_was_taught(monkeypatch: pytest.MonkeyPat
         asked.append(style)
         raise ValueError("enough")
 
-    monkeypatch.setattr("metaagent.designing.design", design)
+    monkeypatch.setattr("metaagent.commands.design._design", design)
     CliRunner().invoke(app, ["design", KNOWN, "--engine", "embedded"])
     assert asked == ["short"]
 
@@ -132,7 +132,7 @@ class Named:
 def test_each_role_has_its_own_policy(agent: str, key: str, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    monkeypatch.setattr("engine.transformers.TransformersEngine", Named)
+    monkeypatch.setattr("engine.local.TransformersEngine", Named)
     made = embedded.EmbeddedEngine()
 
     async def ask() -> str:

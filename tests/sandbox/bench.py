@@ -7,8 +7,8 @@ import os
 from collections.abc import Coroutine
 from typing import Any
 
-from sandbox.conformance.backend import Subject
-from sandbox.conformance.report import Seen
+from sandbox.conformance.sandbox_page import Seen
+from sandbox.conformance.subject import Subject
 
 EVERYTHING = bool(os.environ.get("METAAGENT_TEST_SANDBOX"))
 """As `make test-sandbox` says: containers too, or why there are none, and what takes long."""

@@ -1,5 +1,7 @@
 import asyncio
-from collections import Counter
+import pickle
+import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,20 +14,24 @@ from jails import Jail, why_not
 
 from sandbox import ProcessSandbox
 from sandbox.conformance import backends
-from sandbox.conformance.attacks import ATTACKS
+from sandbox.conformance.attacks import ATTACKS, FAMILIES
 from sandbox.conformance.attacks.attack import Attack
-from sandbox.conformance.backend import PRELOAD, subject_of
 from sandbox.conformance.contain import Verdict, contain
 from sandbox.conformance.outside import Outside
-from sandbox.conformance.report import Seen, written_into
-from sandbox.jail import Mode
+from sandbox.conformance.sandbox_page import Seen, written_into
+from sandbox.conformance.subject import PRELOAD, subject_of
+from sandbox.jail.walls import Mode
 from sandbox.strength import CONFIGURATIONS
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slowest backend comes last: where the time for tests is short, it is what is left out."""
+    """The slowest backend comes last: where the time for tests is short, it is what is left out. A backend's tests
+    share one sandbox and one run of the corpus, and so one worker of pytest-xdist."""
     items.sort(key=lambda item: "gvisor" in item.name)
+    for item in items:
+        if isinstance(item, pytest.Function) and "bench" in getattr(getattr(item, "callspec", None), "params", ()):
+            item.add_marker(pytest.mark.xdist_group(item.callspec.params["bench"].name))
 
 
 @pytest.fixture(scope="session", params=["j", "j0"])
@@ -96,28 +102,44 @@ def bench(request: pytest.FixtureRequest, outside: Outside) -> Iterator[Bench]:
         runner.run(context.__aexit__(None, None, None))
 
 
-def corpus(bench: Bench) -> list[Attack]:
-    """All attacks; where every run waits for a container of its own, two of each family and kind, unless the page is
-    written: all take docker/strict twenty minutes, docker/gvisor longer."""
-    if PAGE or bench.subject.backend.name not in ("docker/strict", "docker/gvisor"):
+def corpus(bench: Bench, config: pytest.Config) -> list[Attack]:
+    """All attacks. Of a sample one of each family and kind on backends where a container is started for every run; and
+    without containers, where mode j gets all, half of those on the policy in mode j0, which has the same one."""
+    if not EVERYTHING and bench.subject.backend.name == "process/j0" and not backends.why_not(backends.BACKENDS[0]):
+        draw = random.Random(config.option.sample_seed)
+        return [attack for attack in ATTACKS if attack.kind != "program" or draw.random() < 0.5]
+    if config.option.sample >= 1 or bench.subject.backend.name not in ("docker/strict", "docker/gvisor"):
         return [*ATTACKS]
-    counts: Counter[tuple[str, str]] = Counter()
-    chosen = []
+    groups: dict[tuple[str, str], list[Attack]] = {}
     for attack in ATTACKS:
-        counts[attack.family, attack.kind] += 1
-        if counts[attack.family, attack.kind] <= 2:
-            chosen.append(attack)
-    return chosen
+        groups.setdefault((attack.family, attack.kind), []).append(attack)
+    draw = random.Random(config.option.sample_seed)
+    drawn = [draw.choice(group) for group in groups.values()]
+    return [attack for attack in drawn if draw.random() < 2 * config.option.sample]
 
 
 @pytest.fixture(scope="session")
-def verdicts(bench: Bench, outside: Outside) -> dict[str, list[Verdict]]:
+def verdicts(bench: Bench, outside: Outside, request: pytest.FixtureRequest) -> dict[str, list[Verdict]]:
     """By family. All of them at once, since many last as long as their limits."""
-    found: dict[str, list[Verdict]] = {}
-    for verdict in bench.run(contain(bench.subject, corpus(bench), outside, passed_tests), 3000):
-        found.setdefault(verdict.attack.family, []).append(verdict)
+    found: dict[str, list[Verdict]] = {family: [] for family in FAMILIES}
+    for verdict in bench.run(contain(bench.subject, corpus(bench, request.config), outside, passed_tests), 3000):
+        found[verdict.attack.family].append(verdict)
         bench.seen.verdicts.append(verdict)
     return found
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["seen"] = pickle.dumps(SEEN)  # pyright: ignore
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """What the tests of a worker saw. A backend's are all on one worker; elsewhere it was seen to be missing, if at
+    all."""
+    for name, seen in pickle.loads(getattr(node, "workeroutput", {}).get("seen", pickle.dumps({}))).items():
+        if name not in SEEN or seen.verdicts or seen.passed:
+            SEEN[name] = seen
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -128,5 +150,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         results = [
             SEEN.get(name) or Seen(name, why_not="left out when this page was written") for name in CONFIGURATIONS
         ]
-        path.write_text(written_into(path.read_text(encoding="utf-8"), results), encoding="utf-8")
+        path.write_text(written_into(path.read_text(encoding="utf-8"), results, _commit()), encoding="utf-8")
         terminalreporter.write_line(f"written to {PAGE}")
+
+
+def _commit() -> str:
+    """Of the code that was tested; `-dirty` where it was changed since."""
+    described = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=7"]
+    done = subprocess.run(described, capture_output=True, text=True, timeout=20, cwd=Path(__file__).parent, check=False)
+    return done.stdout.strip() or "unknown"

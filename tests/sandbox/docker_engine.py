@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.containers.daemon import GVISOR, OWNER_LABEL, SESSION_LABEL, connect, explained
+from sandbox.host.owners import own_tag
 from sandbox.image.__main__ import build
-from sandbox.owners import own_tag
 from workflow.failures import SandboxUnavailable
 
 TIERS = ("warm", "strict", "gvisor")

@@ -13,8 +13,8 @@ from engine.session import Run
 from sandbox import CodeResult, ProcessSandbox
 from sandbox.conformance import backends
 from sandbox.conformance.scripted import SHORT, Scripted, until, workflow_of
-from sandbox.hatchery import Hatchery
-from sandbox.jail import Mode
+from sandbox.host.zygote_client import ZygoteClient
+from sandbox.jail.walls import Mode
 from workflow.limits import Limits
 
 __all__ = ["SHORT", "Scripted", "until", "workflow_of"]
@@ -69,12 +69,12 @@ def why_not(mode: Mode) -> str:
     return backends.why_not(next(backend for backend in backends.BACKENDS if backend.name == f"process/{mode}"))
 
 
-def hatcheries(sandbox: ProcessSandbox) -> list[Hatchery]:
-    return list(sandbox._hatcheries.values())
+def zygotes(sandbox: ProcessSandbox) -> list[ZygoteClient]:
+    return list(sandbox._zygotes.values())
 
 
 def zygote_pid(sandbox: ProcessSandbox, kind: str) -> int:
-    process = sandbox._hatcheries[kind]._process  # type: ignore[index]
+    process = sandbox._zygotes[kind]._process  # type: ignore[index]
     assert process is not None
     return process.pid
 
@@ -93,11 +93,11 @@ def processes_of(folder: str) -> set[int]:
 def jailed_processes(sandbox: ProcessSandbox) -> set[int]:
     """Living children of the zygotes."""
     found: set[int] = set()
-    for hatchery in hatcheries(sandbox):
-        assert hatchery._process is not None
-        zygote = hatchery._process.pid
+    for zygote in zygotes(sandbox):
+        assert zygote._process is not None
+        parent = zygote._process.pid
         with contextlib.suppress(OSError):
-            for pid in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split():
+            for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
                 with contextlib.suppress(OSError):
                     if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
                         found.add(int(pid))

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import workflow
-import workflow.nodes
-from sandbox.facades import facade
-from sandbox.guards import program_globals
-from sandbox.policy import compile_program
+from sandbox.language.compiler import compile_program
+from sandbox.language.contract_modules import contract_facades
+from sandbox.language.guards import program_globals
+from sandbox.language.importable import facade
 from workflow.failures import Finding
 from workflow.requests import CodeReply, CodeRun
 
@@ -37,11 +36,7 @@ class Outcome:
 
 
 def contract_modules(**more: Mapping[str, object]) -> dict[str, Any]:
-    nodes = ("AgentNode", "DebateNode", "EnsembleNode", "ReflectionNode", "RouterNode", "WorkflowNode")
-    modules = {
-        "workflow": facade("workflow", {name: getattr(workflow, name) for name in workflow.__all__}),
-        "workflow.nodes": facade("workflow.nodes", {name: getattr(workflow.nodes, name) for name in nodes}),
-    }
+    modules = contract_facades(no_code)
     return modules | {name: facade(name, values) for name, values in more.items()}
 
 

@@ -10,10 +10,10 @@ import subprocess
 import sys
 from typing import Any
 
-from sandbox.base import JailSandbox
 from sandbox.containers.container import Connection
-from sandbox.jail import Kind
-from sandbox.jailed import Spawner
+from sandbox.host.jail_sandbox import JailSandbox
+from sandbox.host.spawner import Spawner
+from sandbox.jail.walls import Kind
 from sandbox.protocol import Strength
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from trainer.attempts import Attempt
+from trainer.evaluate.attempts import Attempt
 from workflow.graph import GraphNode
 
 AGENT = GraphNode(kind="AgentNode", base="AgentNode", name="Solver")

@@ -1,4 +1,4 @@
-"""`python -m speedrun.run`: what is wrong is said before anything is begun, and a folder holds one speedrun."""
+"""`python -m speedrun.__main__`: what is wrong is said before anything is begun, and a folder holds one speedrun."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from speedrun import compare
-from speedrun.run import main, speedrun
+from speedrun.__main__ import main, speedrun
 from speedrun.settings import SpeedrunSettings
 
 

@@ -10,9 +10,9 @@ from attempts import ENSEMBLE, attempts
 from speedrun.compare import System, interval, page_of
 from speedrun.settings import SpeedrunSettings
 from speedrun.variants import ALONE, BASE, BEFORE, COMPARISONS, CROSS, OVERRIDES, SHARED
-from tasks.miniature import KINDS
-from trainer.config import TrainConfig
-from trainer.config_file import ConfigError
+from tasks.data.miniature import KINDS
+from trainer.config.schema import TrainConfig
+from trainer.config.toml_file import ConfigError
 
 
 def config(name: str) -> TrainConfig:

@@ -9,7 +9,7 @@ from attempts import AGENT, ENSEMBLE, TOOL, attempt, attempts
 
 from speedrun.report import Measured, SpeedrunReport, page_of, pattern, result_of
 from speedrun.settings import SpeedrunSettings
-from tasks.miniature import KINDS
+from tasks.data.miniature import KINDS
 
 
 def test_patterns_are_structures_and_tools() -> None:
@@ -65,7 +65,7 @@ def test_pictures_are_drawn(tmp_path: Path) -> None:
     from speedrun.plots import bars, curve, points
 
     found = report(50, 60)
-    bars(found.systems, tmp_path / "bars.png")
+    bars({system.name: system.rates for system in found.systems}, tmp_path / "bars.png")
     curve(found.correct, found.active, tmp_path / "curve.png")
     points({"one": [0.1, 0.2], "two": [0.3, 0.3]}, "Title", tmp_path / "points.png")
     for name in ("bars", "curve", "points"):

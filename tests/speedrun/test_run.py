@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from speedrun.policy import Architecture
 from speedrun.settings import SpeedrunSettings
+from speedrun.tiny_policy import Architecture
 from speedrun.variants import COMPARISONS
-from tasks.miniature import Difficulty
-from trainer.sft import SFTSettings
+from tasks.data.miniature import Difficulty
+from trainer.sft.fine_tuning import SFTSettings
 
 for needed in ("torch", "transformers", "matplotlib"):
     pytest.importorskip(needed)
@@ -39,7 +39,7 @@ SMALL = SpeedrunSettings(
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     import torch
 
-    from speedrun.run import speedrun
+    from speedrun.__main__ import speedrun
 
     out, threads = tmp_path_factory.mktemp("speedrun"), torch.get_num_threads()
     asyncio.run(speedrun(SMALL, out))
@@ -76,7 +76,7 @@ def test_train_and_test_problems_are_disjoint(finished: Path) -> None:
 
 
 def test_a_finished_run_does_nothing_again(finished: Path) -> None:
-    from speedrun.run import speedrun
+    from speedrun.__main__ import speedrun
 
     def state() -> dict[str, str]:
         kept = (path for path in finished.rglob("*") if path.suffix in (".safetensors", ".jsonl"))
@@ -89,8 +89,8 @@ def test_a_finished_run_does_nothing_again(finished: Path) -> None:
 
 
 def test_the_untrained_policy_is_the_same_each_time(finished: Path, tmp_path: Path) -> None:
-    from speedrun.policy import make_policy
-    from speedrun.stages import lessons
+    from speedrun.phases import lessons
+    from speedrun.tiny_policy import make_policy
 
     rows = lessons(SMALL, finished / "cold" / "rows.jsonl")
     made = make_policy(tmp_path / "again", rows, SMALL.architecture, SMALL.seed)

@@ -13,8 +13,8 @@ from metaagent.embedded import RECIPE, ROLES, WEIGHTS
 from speedrun import ship
 from speedrun.report import PAGE, REPORT, SpeedrunReport
 from speedrun.settings import SpeedrunSettings
-from tasks.miniature import Difficulty
-from trainer import checkpoint
+from tasks.data.miniature import Difficulty
+from trainer.disk import checkpoint
 
 
 class Nothing(BaseModel):
@@ -57,7 +57,7 @@ def test_the_newest_checkpoint_ships_with_its_recipe(tmp_path: Path) -> None:
     text = (to / RECIPE).read_text()
     assert str(tmp_path) not in text
     recipe = json.loads(text)
-    assert recipe["command"] == "python -m speedrun.run --seed 4"
+    assert recipe["command"] == "python -m speedrun.__main__ --seed 4"
     assert recipe["settings"]["seed"] == 4
     assert recipe["rl"] == 'model = "SPEEDRUN/sft/model"\n'
     assert recipe["weights"] == 7

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from metaagent.commands.run import open_sandbox
 from metaagent.embedded import FOLDER, RECIPE, ROLES, WEIGHTS
-from metaagent.running import open_sandbox
-from speedrun import stages
+from speedrun import phases as stages
 from speedrun.settings import SpeedrunSettings
 from speedrun.ship import LARGEST, sha256
-from tasks.miniature import problems
-from trainer.config_file import to_toml
+from tasks.data.miniature import problems
+from trainer.config.toml_file import to_toml
 
 
 @pytest.fixture(scope="module")

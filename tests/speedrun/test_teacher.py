@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sandbox import ProcessSandbox
-from speedrun.stages import like_rl, programs
+from speedrun.phases import like_rl, programs
 from speedrun.teacher import Teacher, additions
-from tasks.answers import final_answer
-from tasks.miniature import KINDS, Kind, problems, read
+from tasks.data.miniature import KINDS, Kind, problems, read
+from workflow.answers import final_answer
 from workflow.completion import ChatMessage, CompletionRequest
 from workflow.failures import EngineFailed
 

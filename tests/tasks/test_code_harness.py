@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import code_harness
-from tasks.code_harness import Opaque, decode, encode, names_bound, rebuild_error
+from tasks.code import harness
+from tasks.code.harness import Opaque, decode, encode, names_bound, rebuild_error
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -109,7 +109,7 @@ def test_errors_travel_by_name_and_only_ordinary_ones_are_rebuilt() -> None:
     assert isinstance(rebuild_error("ValueError", "no"), ValueError)
     assert "SystemExit" in str(rebuild_error("SystemExit", "0"))
     for kind in ("SystemExit", "StopIteration", "eval", "MyError", "UnicodeDecodeError"):
-        assert isinstance(rebuild_error(kind, "x"), code_harness.CandidateError)
+        assert isinstance(rebuild_error(kind, "x"), harness.CandidateError)
 
 
 def test_names_bound_sees_the_top_level_only() -> None:
@@ -119,6 +119,6 @@ def test_names_bound_sees_the_top_level_only() -> None:
 
 def test_the_harness_can_be_sent_as_text() -> None:
     imported = {
-        line.split()[1] for line in inspect.getsource(code_harness).splitlines() if line.startswith(("import", "from"))
+        line.split()[1] for line in inspect.getsource(harness).splitlines() if line.startswith(("import", "from"))
     }
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tasks import READERS, AssertTests, CallTest, CallTests, DatasetError, Problem, read_task
-from tasks.datasets import read_aime, read_gsm8k, read_humaneval, read_math500, read_mbpp
+from tasks.data.benchmarks import read_aime, read_gsm8k, read_humaneval, read_math500, read_mbpp
 
 DATA = Path(os.environ.get("METAAGENT_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
@@ -84,7 +84,7 @@ def test_anyone_can_bring_problems(tmp_path: Path) -> None:
         ("mbpp:", "write mbpp:FILE"),
         ("problems:none.jsonl", "cannot read none.jsonl: No such file"),
         ("problems:empty.jsonl", "empty.jsonl holds no problems"),
-        ("problems:latin.jsonl", "latin.jsonl is not UTF-8 text (byte 1)"),
+        ("problems:latin.jsonl", "latin.jsonl, line 1: not UTF-8 text (byte 1)"),
     ],
 )
 def test_a_task_that_cannot_be_read_says_what_to_write(
@@ -105,15 +105,15 @@ def test_a_task_that_cannot_be_read_says_what_to_write(
         ("aime", [AIME, "", "{"], "line 3: not JSON"),
         ("aime", [{"id": 1, "problem": "x"}], "line 1, field answer: Field required"),
         ("aime", ["[]"], "line 1, field (whole row)"),
-        ("gsm8k", [GSM8K, GSM8K, {**GSM8K, "answer": "12"}], "line 3, field answer: Value error, no final answer"),
+        ("gsm8k", [GSM8K, GSM8K, {**GSM8K, "answer": "12"}], "line 3, field answer: no final answer"),
         ("humaneval", [{**HUMANEVAL, "entry_point": None}], "line 1, field entry_point"),
         ("mbpp", [{**MBPP, "test_list": []}], "line 1, field test_list"),
-        ("mbpp", [{**MBPP, "code": "def f(:"}], "line 1, field code: Value error, not Python"),
+        ("mbpp", [{**MBPP, "code": "def f(:"}], "line 1, field code: not Python"),
         ("problems", [OWN, {**OWN, "id": "b", "answer": "2"}], "line 2, field answer: Extra inputs"),
         (
             "problems",
             [{**OWN, "gold": None}],
-            "line 1, field (whole row): Value error, problem a: a math problem",
+            "line 1, field (whole row): problem a: a math problem",
         ),
         ("problems", [OWN, "", {**OWN, "id": "b"}, OWN], "line 4, field id: 'a' is the id at line 1, too"),
     ],

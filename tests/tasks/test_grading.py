@@ -6,7 +6,7 @@ import test_datasets as data
 
 from sandbox.protocol import Sandbox
 from tasks import CallTest, CallTests, Problem, grade
-from tasks.datasets import read_humaneval, read_mbpp
+from tasks.data.benchmarks import read_humaneval, read_mbpp
 
 InJail = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
 

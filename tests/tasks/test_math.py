@@ -19,7 +19,7 @@ def test_one_answer(in_jail: InJail) -> None:
 def test_an_answer_that_never_ends_is_killed_and_costs_the_others_nothing(
     in_jail: InJail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.math.WALL_S", 1.0)
+    monkeypatch.setattr("tasks.math.math_grader.WALL_S", 1.0)
     pairs = [
         MathPair(gold="5", answer="5"),
         MathPair(gold="5", answer="10^{10^{10^{10^{10}}}}"),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import miniature
-from tasks.miniature import KINDS, Difficulty, Kind, Reading, kind_of, mixed, problems, read, split_of
+from tasks.data import miniature
+from tasks.data.miniature import KINDS, Difficulty, Kind, Reading, kind_of, mixed, problems, read, split_of
 from tasks.problems import Problem
 
 

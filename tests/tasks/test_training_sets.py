@@ -119,7 +119,7 @@ def test_rows_that_cannot_be_graded_are_counted(
         ("polaris", {**POLARIS, "answer": ""}, "line 1, field answer"),
         ("polaris", {**POLARIS, "answer": 3}, "line 1, field answer"),
         ("apps", {**APPS, "question": None}, "field question"),
-        ("apps", {**APPS, "input_output": "{"}, "field input_output: Invalid JSON"),
+        ("apps", {**APPS, "input_output": "{"}, "field input_output: not JSON"),
         ("apps", {**APPS, "input_output": "[1]"}, "field input_output"),
         ("apps", {**APPS, "input_output": '{"inputs": ["1"], "outputs": []}'}, "1 inputs for 0 outputs"),
         (

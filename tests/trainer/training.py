@@ -12,9 +12,9 @@ from typing import Any
 import toy
 
 from sandbox import ProcessSandbox
-from trainer.config import TrainConfig
-from trainer.loop import Watch, train
-from trainer.reward import RewardFunction
+from trainer.config.schema import TrainConfig
+from trainer.credit.reward import RewardFunction
+from trainer.run.loop import Watch, train
 
 TIMED = ("timings",)
 """Parts of a metrics line that two equal runs need not share."""
@@ -25,8 +25,8 @@ def teach(folder: Path, *, right: float, designer: bool = True, steps: int = 60,
     programs equally often."""
     import torch
 
-    from trainer.backend import ImitationObjective
-    from trainer.torch_backend import TorchBackend
+    from trainer.update.backend import ImitationObjective
+    from trainer.update.torch_backend import TorchBackend
 
     torch.set_num_threads(1)
     toy.make_model(folder / "start", designer=designer, seed=seed)
@@ -90,7 +90,7 @@ def run(
     torch.set_num_threads(1)
 
     async def work() -> None:
-        async with ProcessSandbox(preload=("designer.check", "tasks.math_worker")) as sandbox:
+        async with ProcessSandbox(preload=("designer.check", "tasks.math.worker")) as sandbox:
             await train(config, out, sandbox, resume=resume, watch=watch, reward=reward)
 
     asyncio.run(work())

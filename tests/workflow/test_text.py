@@ -1,11 +1,7 @@
-import math
 import re
 import time
-from collections.abc import Callable
-from functools import partial
 
 import pytest
-from growth import check_linear
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -17,8 +13,6 @@ from workflow.text import (
     solution_block,
     strip_echo,
     verdict,
-    vote_key,
-    winning_vote,
 )
 from workflow.tools import parse_tool_calls
 
@@ -216,70 +210,6 @@ def test_the_last_verdict_line_decides(before: str, word: str, after: str) -> No
     assert verdict(f"{before}\nCORRECT INCORRECT\nVerdict: {word}\n{after}") is (word == "CORRECT")
 
 
-# Votes
-
-
-@pytest.mark.parametrize(
-    ("answers", "weights", "winner"),
-    [
-        (["5", "7", "5"], [1, 1, 1], 0),
-        (["5", "7", "7"], [1, 1, 1], 1),
-        (["5", "7", "5"], [1, 3, 1], 1),
-        (["5", "7"], [1, 1], 0),  # a tie goes to the class that was named first
-        (["7", "5", "5", "7"], [1, 1, 1, 1], 0),
-        ([None, "7", None], [9, 1, 9], 1),
-        ([None, None], [1, 1], None),
-        ([], [], None),
-        (["5", "7"], [0, 0], 0),
-        (["x", "y", "y"], [0.3, 0.1, 0.2], 0),  # 0.1 + 0.2 is no more than 0.3
-        (["1,000", "7", "1000"], [1, 1, 1], 0),
-        ([r"\dfrac{1}{2}", "7", r"$\frac{1}{2}$"], [1, 1, 1], 0),
-        (["", "7", "7"], [1, 1, 1], 1),
-    ],
-)
-def test_winning_vote(answers: list[str | None], weights: list[float], winner: int | None) -> None:
-    assert winning_vote(answers, weights) == winner
-
-
-def test_every_answer_needs_a_weight() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        winning_vote(["5", "7"], [1])
-
-
-@given(st.lists(st.tuples(st.sampled_from([None, "5", "7", "9"]), st.integers(0, 5)), max_size=7))
-def test_vote_is_the_heaviest_class_and_its_first_member(votes: list[tuple[str | None, int]]) -> None:
-    answers = [answer for answer, _ in votes]
-    winner = winning_vote(answers, [weight for _, weight in votes])
-    totals = {answer: sum(w for a, w in votes if a == answer) for answer in answers if answer is not None}
-    if not totals:
-        assert winner is None
-        return
-    assert winner is not None
-    assert totals[answers[winner] or ""] == max(totals.values())
-    heaviest = [answer for answer in totals if totals[answer] == max(totals.values())]
-    assert winner == min(answers.index(answer) for answer in heaviest)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("5", " 5 ", True),
-        ("5", "$5$", True),
-        ("5", "5.", True),
-        ("1,234,567", "1234567", True),
-        (r"\left( 3, 4 \right)", "(3,4)", True),
-        (r"\text{Yes}", "{yes}", True),
-        ("3,4", "34", False),
-        ("12,34", "1234", False),
-        ("5", "-5", False),
-        ("0.5", "5", False),
-        (r"\sqrt{2}", "2", False),
-    ],
-)
-def test_vote_key(one: str, other: str, same: bool) -> None:
-    assert (vote_key(one) == vote_key(other)) is same
-
-
 # Echoes
 
 
@@ -312,57 +242,6 @@ def test_strip_echo_only_ever_removes(reply: str, told: list[str]) -> None:
     assert all(character in rest for character in strip_echo(reply, told)), "not a subsequence"
 
 
-# Hostile input: every reader takes time linear in the text.
-
-READERS: dict[str, Callable[[str], object]] = {
-    "last_boxed": last_boxed,
-    "delivery": delivery,
-    "solution": solution_block,
-    "verdict": verdict,
-    "vote": vote_key,
-    "echo": lambda text: strip_echo(text, [text[: len(text) // 2] + "\n\\boxed{}"]),
-    "tool_calls": parse_tool_calls,
-    "call_body": lambda text: parse_tool_calls(f"<tool_call>{text}x</tool_call>"),
-    "fenced_call": lambda text: parse_tool_calls(f"<tool_call>```{text}x</tool_call>"),
-    "fenced_code": lambda text: solution_block(f"<solution>```\n{text}x</solution>"),
-}
-HOSTILE = {
-    "boxes": lambda n: r"\boxed{" * n,
-    "nested boxes": lambda n: r"\boxed{" * n + "}" * n,
-    "plain boxes": lambda n: r"\boxed " * n,
-    "braces": lambda n: "{" * n,
-    "closed braces": lambda n: "{" * n + "}" * n,
-    "backslashes": lambda n: "\\" * n,
-    "opening tags": lambda n: "<delivery><solution><tool_call>" * n,
-    "closing tags": lambda n: "</delivery></solution></tool_call>" * n,
-    "pairs": lambda n: "<delivery>a</delivery><tool_call>{</tool_call>" * n,
-    "newlines": lambda n: "\n" * n,
-    "spaces": lambda n: " " * n,
-    "stars": lambda n: "*\n" * n,
-    "one line of stars": lambda n: "*" * n,
-    "markers": lambda n: "final answer " * n + " " * n,
-    "marker lines": lambda n: "final answer\n" * n + "\n" * n,
-    "verdicts": lambda n: "verdict " * n + " " * n + "not " * n,
-    "nots": lambda n: "NOT a" * n + "\n" + "not " + "a" * n,
-    "choices": lambda n: "CORRECT or " * n,
-    "fences": lambda n: "```\n" * n,
-    "backticks": lambda n: "`" * n,
-    "digits": lambda n: "1,111" * n,
-    "lefts": lambda n: r"\text \left" * n + " " * n,
-    "brackets": lambda n: "[" * n,
-}
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_readers_take_linear_time(kind: str) -> None:
-    def reading(reader: Callable[[str], object], count: int) -> Callable[[], object]:
-        text = HOSTILE[kind](count)
-        return lambda: reader(text)
-
-    for name, reader in READERS.items():
-        check_linear(name, partial(reading, reader), 2_500)
-
-
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("unit", [r"\boxed{", "<delivery>", "{", "\n"])
 def test_200_000_repetitions_are_read_at_once(unit: str) -> None:
@@ -374,7 +253,3 @@ def test_200_000_repetitions_are_read_at_once(unit: str) -> None:
     assert len(delivery(text)[0]) <= DELIVERY_EXCERPT + len("[...] ")
     assert verdict(text) is None
     assert time.perf_counter() - start < 5  # a fraction of a second in fact; minutes when anything is quadratic
-
-
-def test_infinite_weights_do_not_break_a_vote() -> None:
-    assert winning_vote(["5", "7"], [1, math.inf]) == 1

@@ -33,6 +33,8 @@ class Attack:
     ends: tuple[str, ...] = ()
     says: tuple[str, ...] = ()
     limits: dict[str, float] = field(default_factory=dict)
+    worthless: bool = False
+    """What it hands to `keep` is worth nothing."""
     control: bool = False
     """Harmless enough to be run without a jail, where it must succeed: the proof that it is an attack."""
     lasts: bool = False
@@ -48,18 +50,25 @@ REFUSED = ("program_rejected", "program_failed")
 
 
 def programs(
-    family: str, sources: dict[str, str], *, harmless: Iterable[str] = (), control: bool = True
+    family: str,
+    sources: dict[str, str],
+    *,
+    harmless: Iterable[str] = (),
+    may_end: Iterable[str] = (),
+    control: bool = True,
 ) -> list[Attack]:
-    """Attacks on the policy. They hand their loot to `keep`; what the `harmless` ones get is worth nothing."""
-    harmless = set(harmless)
-    assert harmless <= set(sources), harmless
+    """Attacks on the policy. They hand their loot to `keep`; what the `harmless` ones get is worth nothing. Those that
+    `may_end` are not refused where they come to their end with empty hands."""
+    harmless, may_end = set(harmless), set(may_end)
+    assert harmless | may_end <= set(sources), harmless | may_end
     return [
         Attack(
             family,
             name,
             "program",
             textwrap.dedent(source).strip() + "\n",
-            ends=(*REFUSED, "answer") if name in harmless else REFUSED,
+            ends=(*REFUSED, "answer") if name in harmless | may_end else REFUSED,
+            worthless=name in harmless,
             control=control,
         )
         for name, source in sources.items()

@@ -75,7 +75,7 @@ ROOTS = {
 for pid in ("self", "1", "@HOST@", "@BYSTANDER@", str(os.getppid()), "thread-self"):
     attempt(pid, lambda: open(f"/proc/{pid}/root@CANARY@").read())
     attempt(pid, lambda: open(f"/proc/{pid}/cwd/canary").read())
-    attempt(pid, lambda: open(f"/proc/{pid}/fd/3").read())
+    attempt(pid, lambda: open(f"/proc/{pid}/fd/3").close())  # what it leads to may be somebody's pipe
 """,
     "chroot back": """
 attempt("chroot", lambda: os.chroot("@FOLDER@"))

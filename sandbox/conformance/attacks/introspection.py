@@ -34,11 +34,15 @@ ATTACKS = [
                 g = collections.Counter.copy
             keep(C.g(int))
             """,
-            "class from text": "keep(type('X', (), {'f': 1}).__dict__)",
+            "class from text": """
+            names = type('X', (), {'f': 1}).__dict__
+            if '__module__' in names: keep(names)
+            """,
             "base": "keep(int.__base__)",
             "subclasses by getattr": "keep(getattr(object, '__sub' + 'classes__')())",
         },
         harmless=["metaclass by type"],
+        may_end=["class from text"],
     ),
     *programs(
         "dunder getattr",
@@ -211,6 +215,7 @@ ATTACKS = [
             f()
             """,
         },
+        harmless=["except* in a function"],
     ),
     *programs(
         "AttributeError.obj",
@@ -314,7 +319,7 @@ ATTACKS = [
             """,
             "namespace of a class": """
             class A: x = 1
-            keep(A.__dict__)
+            if '__module__' in A.__dict__: keep(A.__dict__)
             """,
             "slots descriptor": "import decimal, datetime; keep(datetime.date.year)",
             "enum members": """
@@ -351,7 +356,15 @@ ATTACKS = [
             A()
             """,
         },
-        harmless=["enum members"],
+        harmless=[
+            "__set_name__",
+            "a descriptor",
+            "class hooks",
+            "class item",
+            "enum members",
+            "type with three arguments",
+        ],
+        may_end=["namespace of a class"],
     ),
     *programs(
         "annotations",

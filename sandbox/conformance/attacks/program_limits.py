@@ -58,6 +58,10 @@ ATTACKS = [
         "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
         QUICK,
     ),
+    _bomb("task flood", "tasks that nobody awaits", "import asyncio\nasync def f():\n    while True: asyncio.create_task(f())\nasyncio.run(f())"),
+    _bomb("task flood", "a pool in a pool", "from concurrent.futures import ThreadPoolExecutor\np = ThreadPoolExecutor()\ndef f(): return p.submit(f).result()\nf()"),
+    _bomb("task flood", "branches without end", "import asyncio\nasync def f(): asyncio.create_task(f())\nasync def main():\n    while True: await asyncio.gather(*(f() for _ in range(100)))\nasyncio.run(main())"),
+    _bomb("task flood", "a callback that starts the next", "import asyncio\nasync def f(): pass\nasync def main():\n    def again(task): asyncio.create_task(f()).add_done_callback(again); time.sleep(1)\n    again(None)\nimport time\nasyncio.run(main())\n1 / 0"),
     _bomb(
         "fork bomb",
         "tool code",

@@ -1,0 +1,86 @@
+"""The one place where tokenizers, configurations and weights are loaded from a folder or the Hugging Face hub.
+
+Models are other people's: no code of theirs is run (`trust_remote_code=False`, said so that nobody is asked either), no
+pickle is read (safetensors only), and no file leads to another model. Weights that a file lacks are an error, not
+random numbers. Not here: chat templates (`engine.chat_templates`), and vLLM, which loads by itself (`engine.vllm` tells
+it the same).
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+_INDEX = "model.safetensors.index.json"
+_MAX_INDEX = 64 << 20
+
+
+def load_tokenizer(path_or_id: str | Path) -> Any:
+    """Raises whatever transformers raises, as all here do, or ValueError."""
+    return _transformers().AutoTokenizer.from_pretrained(path_or_id, trust_remote_code=False)
+
+
+def load_config(path_or_id: str | Path) -> Any:
+    """Of a model; one that names code elsewhere is refused."""
+    config = _transformers().AutoConfig.from_pretrained(path_or_id, trust_remote_code=False)
+    for part in {id(each): each for each in (config, config.get_text_config())}.values():
+        kernel = getattr(part, "_attn_implementation", None)
+        if isinstance(kernel, str) and "/" in kernel:
+            raise ValueError(f"config.json asks for the attention of {kernel!r}, which is code from elsewhere")
+    return config
+
+
+def load_generation_config(path_or_id: str | Path) -> Any:
+    """Raises OSError where there is none."""
+    return _transformers().GenerationConfig.from_pretrained(path_or_id, trust_remote_code=False)
+
+
+def load_model(path_or_id: str | Path, dtype: Any) -> Any:
+    """A causal language model, with all of its weights from safetensors files."""
+    _check_folder(Path(path_or_id))
+    config = load_config(path_or_id)
+    model, told = _transformers().AutoModelForCausalLM.from_pretrained(
+        path_or_id,
+        config=config,
+        dtype=dtype,
+        trust_remote_code=False,
+        use_safetensors=True,
+        weights_only=True,
+        output_loading_info=True,
+    )
+    missing = sorted(told["missing_keys"])
+    if missing:
+        raise ValueError(f"{len(missing)} weights are missing, the first is {missing[0]!r}")
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise ValueError(
+            "these are adapters, which lead to another model. Fix: merge them into it, and name the result"
+        )
+    return model
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse what would make transformers read other files than the folder's weights."""
+    if not folder.is_dir():
+        return
+    if (folder / "adapter_config.json").exists():
+        raise ValueError("adapter_config.json leads to another model. Fix: merge the adapters, and name the result")
+    index = folder / _INDEX
+    if not index.exists():
+        return
+    if index.stat().st_size > _MAX_INDEX:
+        raise ValueError(f"{_INDEX} has {index.stat().st_size:,} bytes; the limit is {_MAX_INDEX:,}")
+    try:
+        listed = json.loads(index.read_bytes())["weight_map"].values()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{_INDEX} lists no files: {type(error).__name__}: {error}") from None
+    for name in listed:
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            raise ValueError(f"{_INDEX} names {name!r}, which is no safetensors file of the folder")
+
+
+def _transformers() -> Any:
+    return importlib.import_module("transformers")

@@ -1,0 +1,77 @@
+"""Reads what commands are given: problems, programs. Whatever cannot be read ends the command with a usage error."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from metaagent.terminal import note, usage_error
+from tasks import DatasetError, Problem, read_task
+
+LONGEST_INPUT = 1 << 20
+"""Characters that are read of a problem or a program; the check refuses programs far below that."""
+
+
+def read_problem(problem: str | None, file: Path | None) -> str:
+    """The problem's text, from the argument, from stdin where the argument is `-`, or from the file."""
+    if (problem is None) == (file is None):
+        usage_error("give the problem as text, as - for stdin, or with --file; one of them")
+    if file is not None:
+        text = read_text(file)
+    elif problem == "-":
+        try:
+            text = _bounded(sys.stdin, "stdin")
+        except UnicodeDecodeError:
+            usage_error("stdin is not UTF-8 text")
+    else:
+        text = problem or ""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        usage_error("the problem is not UTF-8 text")
+    if not text.strip():
+        usage_error("the problem is empty")
+    return text.strip("\n")
+
+
+def read_text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            return _bounded(file, str(path))
+    except OSError as error:
+        usage_error(f"cannot read {path}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        usage_error(f"{path} is not UTF-8 text (byte {error.start})")
+
+
+def _bounded(file: TextIO, name: str) -> str:
+    text = file.read(LONGEST_INPUT + 1)
+    if len(text) > LONGEST_INPUT:
+        usage_error(f"{name} is longer than {LONGEST_INPUT:,} characters")
+    return text
+
+
+BANK = "bank"
+
+
+def read_tasks(tasks: Sequence[str], limit: int | None) -> dict[str, list[Problem]]:
+    """The first `limit` problems of each task, `FORMAT:FILE`."""
+    read: dict[str, list[Problem]] = {}
+    owner: dict[str, str] = {}
+    for task in tasks:
+        with warnings.catch_warnings(record=True) as left_out:
+            warnings.simplefilter("always")
+            try:
+                read[task] = read_task(task)[:limit]
+            except DatasetError as error:
+                usage_error(str(error))
+        for warning in left_out:
+            note(str(warning.message))
+        for problem in read[task]:
+            other = owner.setdefault(problem.id, task)
+            if other != task:
+                usage_error(f"{other} and {task} both have a problem {problem.id!r}. Fix: evaluate them one by one")
+    return read

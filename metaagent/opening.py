@@ -1,0 +1,67 @@
+"""Opens what commands name: engines and sandboxes, with a usage error for names that there are not.
+
+Not here: what engines and sandboxes do (`engine`, `sandbox`), and the options that name them
+(`metaagent.commands.options`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from engine import Engine, parse_engine
+from metaagent import embedded
+from metaagent.terminal import note, usage_error
+from sandbox import ProcessSandbox
+from sandbox.containers import DockerSandbox, Tier
+from sandbox.host import JailSandbox
+from tasks import MATH_WORKER
+
+CHECKER = "designer.check"
+
+DOCKER_TIERS: dict[str, Tier] = {
+    "docker": "warm",
+    "docker/warm": "warm",
+    "docker/strict": "strict",
+    "docker/gvisor": "gvisor",
+}
+
+
+@asynccontextmanager
+async def open_engine(spec: str, cache: Path | None = None) -> AsyncIterator[Engine]:
+    """The engine that `spec` names, with a folder that keeps its replies if given; closed in the end."""
+    try:
+        if spec == embedded.SPEC:
+            if cache is not None:
+                raise ValueError("the embedded policy's replies are not kept. Fix: leave --cache out")
+            engine: Engine = embedded.open_embedded()
+        else:
+            engine = parse_engine(spec, cache)
+    except ValueError as error:
+        usage_error(str(error))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+        if cache is not None:
+            from engine.openai import CachedEngine
+
+            if isinstance(engine, CachedEngine) and engine.problem:
+                note(engine.problem)
+
+
+def open_sandbox(name: str | None = None, *, grading: bool = False) -> JailSandbox:
+    """A sandbox in which programs can be checked, and answers graded if asked for.
+
+    `name` is process, process/weak (which lets code run where the kernel cannot keep it in), docker, docker/warm,
+    docker/strict or docker/gvisor; without one METAAGENT_SANDBOX decides.
+    """
+    name = name or os.environ.get("METAAGENT_SANDBOX") or "process"
+    preload = (CHECKER, MATH_WORKER) if grading else (CHECKER,)
+    if name in ("process", "process/weak"):
+        return ProcessSandbox(preload=preload, allow_weak=name == "process/weak")
+    if name not in DOCKER_TIERS:
+        usage_error(f"there is no sandbox {name!r}. Fix: use process, process/weak, {', '.join(DOCKER_TIERS)}")
+    return DockerSandbox(preload=preload, tier=DOCKER_TIERS[name])

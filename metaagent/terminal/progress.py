@@ -1,0 +1,103 @@
+"""What happens in a run, shown on stderr while it happens. Silent where stderr is no terminal."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from metaagent.terminal.console import safe, stderr
+from workflow.trace import AgentTurn, CodeRan, Event, LimitHit, ToolCalled
+
+
+def counting_bar(console: Console) -> Progress:
+    """A bar for tasks of a known size, with what is done of it."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+class LiveProgress:
+    """A sink of events: `with LiveProgress("Running") as progress`, then call it with each event."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._console = stderr()
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._calls = self._tokens = self._tools = 0
+        self._line_so_far = ""
+
+    def __enter__(self) -> LiveProgress:
+        self._progress.start()
+        self._task = self._progress.add_task(self._what)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        line = self._line(event)
+        if line is not None and self._console.is_terminal:
+            self._console.print(line)
+        counts = [f"{self._calls} agent calls", f"{self._tokens:,} tokens"]
+        counts += [f"{self._tools} tool calls"] if self._tools else []
+        self._say(f"{self._what}: {', '.join(counts)}")
+
+    @property
+    def visible(self) -> bool:
+        return self._console.is_terminal
+
+    def written(self, piece: str) -> None:
+        """Show what a model writes, a line as soon as it is whole; an empty piece ends the last one."""
+        *lines, self._line_so_far = (self._line_so_far + piece).split("\n")
+        if not piece and self._line_so_far:
+            lines, self._line_so_far = [self._line_so_far], ""
+        for line in lines:
+            self._console.print(Text(safe(line), style="dim"))
+
+    def start(self, what: str) -> None:
+        """Say what is going on now."""
+        self._what = what
+        self._say(what)
+
+    def _say(self, text: str) -> None:
+        if self._task is not None:
+            self._progress.update(self._task, description=safe(text))
+
+    def _line(self, event: Event) -> Text | None:
+        if isinstance(event, AgentTurn):
+            self._calls += 1
+            tokens = event.completion.usage.total_tokens if event.completion else 0
+            self._tokens += tokens
+            said = f"failed: {event.error}" if event.completion is None else f"{tokens:,} tokens" if tokens else ""
+            said += " from the cache" if event.completion and event.completion.cached else ""
+            facts = ", ".join(filter(None, (f"{event.duration_s:.1f} s", said)))
+            return Text.assemble(("  agent ", "dim"), (event.agent, "bold"), f"  {facts}")
+        if isinstance(event, ToolCalled):
+            self._tools += 1
+            return Text.assemble(("  tool  ", "dim"), (event.agent, "bold"), f"  {event.name}")
+        if isinstance(event, CodeRan):
+            how = f"limit {event.limit}" if event.limit else f"exit status {event.exit_status}"
+            return Text.assemble(("  code  ", "dim"), f"{how}, {event.duration_s:.2f} s")
+        if isinstance(event, LimitHit):
+            return Text.assemble(("  limit ", "dim"), (f"{event.limit_kind}={event.limit:g}", "red"))
+        return None

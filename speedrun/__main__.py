@@ -1,0 +1,140 @@
+"""The speedrun as one command: problems, cold start, SFT, stagewise RL, evaluation, report. Resumable at any moment.
+
+    python -m speedrun.__main__ --out runs/speedrun [--seed 0] [KEY=VALUE ...]
+
+KEY=VALUE changes the RL recipe (recipes/speedrun.toml), as for `metaagent train`. The steps are in `speedrun.phases`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metaagent.opening import open_sandbox
+from metaagent.terminal import (
+    DistillProgress,
+    EvalProgress,
+    ExitCode,
+    SFTProgress,
+    Stop,
+    TrainingView,
+    command,
+    fields,
+    note,
+    stderr,
+    usage_error,
+)
+
+# Read when torch is loaded. Its threads spin while they wait: through the pauses between two operations of a small
+# model (asleep they would be half as fast), but not for long, since the jails need the cores too.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would run through ours
+
+from speedrun import phases as stages
+from speedrun.report import Measured, write_report
+from speedrun.settings import SpeedrunSettings
+from trainer.disk import CheckpointError, agree
+from trainer.run import model_size
+from trainer.update import UpdateFailed
+
+
+class Clock:
+    """Seconds that each step took, kept over resumptions in `times.json`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.took: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        note(name)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.took[name] = round(self.took.get(name, 0.0) + time.monotonic() - began, 1)
+            self.path.write_text(json.dumps(self.took, indent=1) + "\n")
+
+
+async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
+    """Run what is not done yet, and write `report.md` in `out`; returns its path.
+
+    Raises ValueError where `out` holds a speedrun with other settings, and what the steps raise.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    agree(out / stages.SETTINGS, settings.model_dump(mode="json"), begun=(out / stages.SETTINGS).exists())
+    clock = Clock(out / "times.json")
+    data = out / "problems"
+    with clock.step("problems"):
+        cold, test = stages.write_all_problems(settings, data)
+    async with open_sandbox("process", grading=True) as sandbox:
+        with clock.step("cold start"), DistillProgress(len(cold)) as seen:
+            await stages.cold_start(settings, cold, sandbox, out / "cold", seen)
+        with clock.step("supervised fine-tuning"), SFTProgress() as progress:
+            rows = stages.lessons(settings, out / "cold" / "rows.jsonl")
+            start = stages.untrained(settings, rows, out / "untrained")
+            tuned = (await asyncio.to_thread(stages.fine_tune, settings, start, rows, out / "sft", progress)).model
+        with (
+            clock.step("reinforcement learning"),
+            TrainingView(settings.rl(tuned, data / "train.jsonl"), False) as view,
+        ):
+            trained = await stages.reinforce(settings, tuned, data / "train.jsonl", sandbox, out / "rl", view)
+        roles = settings.rl(tuned, data / "train.jsonl").roles
+        single = stages.programs()[stages.SINGLE].program
+        measured = []
+        with clock.step("evaluation"):
+            for name, executor, designer in (
+                ("single agent", tuned, None),
+                ("SFT", tuned, tuned),
+                ("RL", trained[roles.executor], trained[roles.designer]),
+            ):
+                with EvalProgress(len(test)) as bar:
+                    attempts = await stages.measure(
+                        test,
+                        executor,
+                        sandbox,
+                        out / "evaluation" / name.replace(" ", "-"),
+                        bar,
+                        designer=designer,
+                        program=single if designer is None else None,
+                        seed=settings.seed,
+                    )
+                measured.append(Measured(name, attempts))
+    return write_report(out, settings, model_size(start).parameters, measured, clock.took)
+
+
+@command
+def main(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to recipes/speedrun.toml.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of everything that is made.")] = Path(
+        "runs/speedrun"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Another one gives other problems, weights and samples.")] = 0,
+) -> ExitCode:
+    """Train a Designer and an Executor from nothing and measure them; goes on with what was stopped."""
+    try:
+        settings = SpeedrunSettings(seed=seed, overrides=tuple(overrides or []))
+        settings.rl(Path("model"), Path("problems.jsonl"))  # wrong overrides are told before anything is begun
+        report = asyncio.run(speedrun(settings, out))
+    except ValueError as error:
+        usage_error(str(error))
+    except (CheckpointError, UpdateFailed, OSError) as error:
+        raise Stop(str(error), ExitCode.FAILED) from error
+    except KeyboardInterrupt:
+        raise Stop("stopped; the same command goes on", ExitCode.INTERRUPTED) from None
+    fields(stderr(), [("Report", str(report))])
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,209 @@
+"""The steps of a speedrun, each in a folder of its own: problems, cold start, untrained policy, SFT, RL, evaluation.
+
+Every step goes on where it was broken off, and costs nothing where it is done. Nothing here prints or compares; see
+`speedrun.__main__` for the command and `speedrun.report` for what comes out.
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, closing
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from sandbox.protocol import Sandbox
+from speedrun.settings import SpeedrunSettings
+from speedrun.teacher import Teacher
+from speedrun.tiny_policy import make_policy
+from tasks import Problem, read_task
+from tasks.data import Difficulty, Split, kind_of, mixed
+from templates import Template, parse_template
+from trainer.config import RolloutConfig
+from trainer.disk import checkpoint
+from trainer.distill import DistillReport, DistillSettings, distill
+from trainer.evaluate import Attempt, EvalSettings, evaluate
+from trainer.run import CHECKPOINTS, train
+from trainer.run import Watch as TrainWatch
+from trainer.sft import MODEL, ChatRow, SFTResult, Watch, read_rows
+from trainer.sft import train as fine_tune_backend
+from workflow.completion import Sampling
+
+SETTINGS = "settings.json"
+"""In a speedrun's folder."""
+SINGLE = "single"
+
+
+@cache
+def like_rl() -> RolloutConfig:
+    """The recipe's rollouts: the cold start and evaluations have their limits, lengths and temperatures."""
+    return SpeedrunSettings().rl(Path("model"), Path("problems.jsonl")).rollout
+
+
+@cache
+def programs() -> dict[str, Template]:
+    """The speedrun's own bank, by name: one way of working together per template."""
+    files = [file for file in resources.files("speedrun.templates").iterdir() if file.name.endswith(".py")]
+    found = {name: parse_template(name, file.read_text(encoding="utf-8")) for file in files if (name := file.name[:-3])}
+    return dict(sorted((name, template) for name, template in found.items() if not name.startswith("_")))
+
+
+def write_problems(path: Path, count: int, seed: int, split: Split, difficulty: Difficulty) -> list[Problem]:
+    """The problems that are in the file; drawn and written if there is none."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn = mixed(count, seed=seed, split=split, difficulty=difficulty)
+        beside = path.with_suffix(".tmp")
+        beside.write_text("".join(problem.model_dump_json() + "\n" for problem in drawn), encoding="utf-8")
+        beside.rename(path)
+    return read_task(f"problems:{path}")
+
+
+def write_all_problems(settings: SpeedrunSettings, folder: Path) -> tuple[list[Problem], list[Problem]]:
+    """Write cold.jsonl, train.jsonl (for RL) and test.jsonl; returns the first and the last."""
+
+    def write(name: str, count: int, seed: int, split: Split) -> list[Problem]:
+        return write_problems(folder / f"{name}.jsonl", count, seed, split, settings.difficulty)
+
+    cold = write("cold", settings.cold_problems, settings.seed + 1, "train")
+    write("train", settings.train_problems, settings.seed + 2, "train")
+    return cold, write("test", settings.test_problems, 0, "test")
+
+
+async def cold_start(
+    settings: SpeedrunSettings,
+    problems: Sequence[Problem],
+    sandbox: Sandbox,
+    out: Path,
+    watch: Callable[[DistillReport], None],
+) -> DistillReport:
+    """Appendix A in small: templates at random, played by the teacher, kept where the answer is right."""
+    return await distill(
+        problems,
+        executor=Teacher(),
+        templates=list(programs().values()),
+        sandbox=sandbox,
+        settings=DistillSettings(
+            designs=settings.cold_designs, seed=settings.seed, limits=like_rl().limits, max_concurrent=64
+        ),
+        folder=out,
+        resume=True,
+        watch=watch,
+    )
+
+
+def lessons(settings: SpeedrunSettings, rows: Path) -> list[ChatRow]:
+    """The rows that are learned from: all of the Executor's, as many of the Designer's as the settings say."""
+    designs = list(read_rows(rows, "designer"))[: settings.designer_rows]
+    return [*designs, *read_rows(rows, "executor")]
+
+
+def untrained(settings: SpeedrunSettings, rows: Sequence[ChatRow], out: Path) -> Path:
+    """The folder of the policy with random weights."""
+    if not (out / "config.json").exists():
+        beside = out.with_name(f".tmp-{out.name}")
+        shutil.rmtree(beside, ignore_errors=True)
+        make_policy(beside, rows, settings.architecture, settings.seed)
+        beside.rename(out)
+    return out
+
+
+def fine_tune(settings: SpeedrunSettings, model: Path, rows: Sequence[ChatRow], out: Path, watch: Watch) -> SFTResult:
+    """One shared policy learns both roles' conversations, with all of torch's threads.
+
+    For what comes then torch keeps one: jails need the cores too, and threads that wait for one another are slower.
+    """
+    import torch
+
+    from engine.chat import ChatFormat
+    from engine.pretrained import load_tokenizer
+    from trainer.sft import samples_of_rows
+    from trainer.update import TorchBackend
+
+    tokenizer = load_tokenizer(model)
+    samples = samples_of_rows(rows, ChatFormat(tokenizer, [tokenizer.eos_token_id])).rows
+    backend = TorchBackend(
+        str(model),
+        learning_rate=settings.sft.learning_rate,
+        device="cpu",
+        dtype="float32",
+        gradient_checkpointing=False,
+        max_tokens_per_micro_batch=8192,
+        shared_prompts=False,
+        seed=settings.seed,
+    )
+    with closing(backend):
+        result = fine_tune_backend(backend, samples, settings.sft, out, resume=True, checkpoint_every=200, watch=watch)
+    torch.set_num_threads(1)
+    return result
+
+
+async def reinforce(
+    settings: SpeedrunSettings,
+    model: Path,
+    data: Path,
+    sandbox: Sandbox,
+    out: Path,
+    watch: TrainWatch,
+) -> dict[str, Path]:
+    """RL from `model`; returns the model folder of each policy's newest checkpoint, by name."""
+    config = settings.rl(model, data)
+    await train(config, out, sandbox, resume=True, watch=watch)
+    return trained(out, config.policies)
+
+
+def trained(out: Path, policies: Iterable[str]) -> dict[str, Path]:
+    """The model folder of each policy in the newest checkpoint of an RL run."""
+    newest = checkpoint.latest(out / CHECKPOINTS)
+    if newest is None:
+        raise ValueError(f"{out} has no checkpoint. Fix: train it first")
+    return {name: newest.folder / name / MODEL for name in policies}
+
+
+async def measure(
+    problems: Sequence[Problem],
+    executor: Path,
+    sandbox: Sandbox,
+    out: Path,
+    watch: Callable[[Attempt], None],
+    *,
+    designer: Path | None = None,
+    program: str | None = None,
+    seed: int = 0,
+) -> list[Attempt]:
+    """An attempt at each problem, sampled as in training, by trained models; their kinds are the attempts' tasks."""
+    from engine.local import TransformersEngine
+
+    rollout = like_rl()
+    async with AsyncExitStack() as stack:
+
+        def engine(model: Path) -> TransformersEngine:
+            made = TransformersEngine(str(model), "cpu", "float32", max_batch=rollout.max_concurrent)
+            stack.push_async_callback(made.close)
+            return made
+
+        plays = engine(executor)
+        designs = None if designer is None else plays if designer == executor else engine(designer)
+        return await evaluate(
+            problems,
+            executor=plays,
+            sandbox=sandbox,
+            designer=designs,
+            program=program,
+            settings=EvalSettings(
+                k=1,
+                seed=seed,
+                sampling=Sampling(temperature=rollout.executor_temperature, max_tokens=rollout.max_tokens),
+                designer_sampling=Sampling(temperature=rollout.designer_temperature, max_tokens=rollout.max_tokens),
+                style=rollout.style,
+                repair=rollout.repair,
+                limits=rollout.limits,
+                max_concurrent=rollout.max_concurrent,
+            ),
+            tasks={problem.id: kind_of(problem) for problem in problems},
+            folder=out,
+            watch=watch,
+        )

@@ -1,0 +1,120 @@
+"""Every recipe can be read, and says what the paper says."""
+
+import asyncio
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from designer.check import check_program
+from sandbox import ProcessSandbox
+from trainer.config.schema import TrainConfig
+from trainer.config.toml_file import read_config
+from trainer.run.planning import plan
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+ALL = sorted(path.relative_to(RECIPES).as_posix() for path in RECIPES.rglob("*.toml"))
+BASE = "metaagent_x_qwen3_8b.toml"
+
+
+def recipe(name: str) -> TrainConfig:
+    return read_config(RECIPES / name)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_recipe_can_be_read_and_planned(name: str) -> None:
+    planned = plan(recipe(name))
+    assert planned.runs_per_step > 0
+    assert (RECIPES / name).read_text().startswith("# ")
+
+
+def test_the_papers_setting() -> None:
+    """Section 4.1, Appendix B."""
+    config = recipe(BASE)
+    assert list(config.policies) == ["p0"]
+    policy, rollout = config.policies["p0"], config.rollout
+    assert policy.model == "Qwen/Qwen3-8B"
+    assert policy.learning_rate == 5e-6
+    assert policy.engine.thinking is False
+    assert policy.lora is None
+    assert (rollout.questions, rollout.designs, rollout.executions) == (8, 4, 4)
+    assert (rollout.max_prompt_tokens, rollout.max_tokens) == (8192, 8192)
+    assert (config.schedule, config.stage_length, config.credit, config.format_weight) == ("stagewise", 30, "tree", 0.4)
+    planned = plan(config)
+    assert planned.stages[0].roles == ["executor"]
+    assert [(source.name.partition(":")[0], source.per_step) for source in planned.sources] == [
+        ("polaris", 4), ("apps", 2), ("code_contests", 2),
+    ]  # fmt: skip
+
+
+def changed(name: str) -> dict[str, Any]:
+    """What a recipe sets otherwise than the paper's main one: its own lines, not what it extends."""
+    base, other = recipe(BASE).model_dump(), recipe(name).model_dump()
+    flat: dict[str, Any] = {}
+    for key, value in other.items():
+        if isinstance(value, dict) and isinstance(base[key], dict):
+            flat |= {f"{key}.{part}": new for part, new in value.items() if new != base[key].get(part)}
+        elif value != base[key]:
+            flat[key] = value
+    return flat
+
+
+@pytest.mark.parametrize(
+    ("name", "difference"),
+    [
+        ("ablations/m8_n1.toml", {"rollout.designs": 8, "rollout.executions": 1, "credit": "flat"}),
+        ("ablations/coupled.toml", {"schedule": "coupled"}),
+        ("ablations/designer_only.toml", {"schedule": "designer-only"}),
+        ("ablations/executor_only.toml", {"schedule": "executor-only"}),
+        ("ablations/stage_length_1.toml", {"stage_length": 1}),
+        ("ablations/stage_length_10.toml", {"stage_length": 10}),
+        (
+            "ablations/single_agent_grpo.toml",
+            {
+                "schedule": "executor-only",
+                "credit": "single-agent",
+                "rollout.program": RECIPES / "ablations" / "single_agent.py",
+                "rollout.designs": 1,
+                "rollout.executions": 16,
+            },
+        ),
+    ],
+)
+def test_an_ablation_differs_in_nothing_else(name: str, difference: dict[str, Any]) -> None:
+    assert changed(name) == difference
+
+
+def test_separate_policies_are_alike() -> None:
+    config = recipe("ablations/separate_policies.toml")
+    assert changed("ablations/separate_policies.toml").keys() == {"roles.executor", "policies.p1"}
+    assert config.policies["p0"] == config.policies["p1"]
+
+
+def test_the_smaller_model_differs_in_its_model_only() -> None:
+    config, base = recipe("metaagent_x_qwen3_4b.toml"), recipe(BASE)
+    policy = base.policies["p0"].model_copy(update={"model": "Qwen/Qwen3-4B"})
+    assert config == base.model_copy(update={"policies": {"p0": policy}})
+
+
+def test_every_ablation_is_looked_at() -> None:
+    assert {tomllib.loads((RECIPES / name).read_text()).get("extends") for name in ALL if "/" in name} == {f"../{BASE}"}
+    assert sum("/" in name for name in ALL) == 8
+
+
+def test_the_single_agent_may_run() -> None:
+    async def check() -> list[Any]:
+        async with ProcessSandbox(preload=("designer.check",)) as sandbox:
+            report = await check_program((RECIPES / "ablations" / "single_agent.py").read_text(), sandbox)
+            assert report.graph is not None
+            return report.findings
+
+    assert asyncio.run(asyncio.wait_for(check(), 60)) == []
+
+
+def test_the_miniature_is_given_model_and_data_on_the_command_line(tmp_path: Path) -> None:
+    overrides = [f"policies.p0.model={tmp_path}", f"data.0.path={tmp_path}/rows.jsonl"]
+    config = read_config(RECIPES / "tiny.toml", overrides)
+    assert config.policies["p0"].model == str(tmp_path)
+    assert config.data[0].path == tmp_path / "rows.jsonl"
+    assert (config.policies["p0"].engine.kind, config.policies["p0"].engine.dtype) == ("transformers", "float64")

@@ -1,0 +1,109 @@
+"""From trees to samples: rewards to advantages by the rules, and hard masking by role (Eq. 9)."""
+
+from array import array
+
+import pytest
+
+from tasks import Problem
+from trainer.credit.advantages import credited, outcomes, samples_by_policy, silent_groups
+from trainer.samples import Coordinates, Trajectory
+from trainer.trees import DesignResult, Execution, QuestionTree
+from workflow.trace import Rewarded, RewardTerm
+from workflow.usage import PolicyRole
+
+EPSILON = 1e-6
+
+
+def trajectory(role: PolicyRole, design: int, execution: int | None, agent: str) -> Trajectory:
+    return Trajectory(
+        role=role,
+        coordinates=Coordinates(question="q", design=design, execution=execution, agent=agent),
+        token_ids=array("i", [1, 2, 3]),
+        loss_mask=array("b", [0, 1, 1]),
+        behaviour_logprobs=array("f", [0.0, -1.0, -2.0]),
+    )
+
+
+def tree(rewards: list[list[float]], agents: list[list[int]]) -> QuestionTree:
+    """`rewards[i][j]` of design i, execution j, which has `agents[i][j]` trajectories."""
+    designs = []
+    for i, row in enumerate(rewards):
+        executions = [
+            Execution(
+                index=j,
+                reward=Rewarded(total=r, terms=[RewardTerm(name="correct", value=r, weight=1, reason="")]),
+                trajectories=[trajectory("executor", i, j, f"agent{n}") for n in range(agents[i][j])],
+            )
+            for j, r in enumerate(row)
+        ]
+        designs.append(
+            DesignResult(
+                index=i,
+                program="...",
+                graph=None,
+                failure=None,
+                trajectories=[trajectory("designer", i, None, "designer")],
+                executions=executions,
+            )
+        )
+    return QuestionTree(problem=Problem(id="q", question="?", domain="math", gold="1"), designs=designs)
+
+
+TREE = tree([[1.0, 0.0], [1.0, 1.0]], [[1, 3], [1, 1]])
+
+
+def test_the_designer_is_credited_with_mean_rewards() -> None:
+    # Eq. 4: means 0.5 and 1. Eq. 5: mean 0.75, deviation 0.25, so -1 and 1 but for epsilon.
+    assert [advantage for _, advantage in credited([TREE], "designer", "tree")] == pytest.approx(
+        [-0.25 / (0.25 + EPSILON), 0.25 / (0.25 + EPSILON)]
+    )
+
+
+def test_the_executor_is_credited_within_all_trajectories_of_the_question() -> None:
+    # Eq. 6: rewards 1, 0, 0, 0, 1, 1 by trajectory; mean 0.5, deviation 0.5.
+    given = credited([TREE], "executor", "tree")
+    assert [t.coordinates.agent for t, _ in given] == ["agent0", "agent0", "agent1", "agent2", "agent0", "agent0"]
+    assert [a for _, a in given] == pytest.approx([x / (0.5 + EPSILON) for x in (0.5, -0.5, -0.5, -0.5, 0.5, 0.5)])
+
+
+def test_the_rule_is_the_one_that_is_named() -> None:
+    # Per design: rewards 1, 0, 0, 0 and 1, 1. The second design teaches nothing.
+    by_design = [a for _, a in credited([TREE], "executor", "per-design")]
+    assert by_design[4:] == [0.0, 0.0]
+    # GRPO counts runs, not trajectories: 1, 0, 1, 1.
+    runs = [a for _, a in credited([TREE], "executor", "single-agent")]
+    assert runs[0] == pytest.approx(0.25 / (3**0.5 / 4 + EPSILON))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_samples_of_roles_that_do_not_learn_are_left_out(shared: bool) -> None:
+    policies: dict[PolicyRole, str] = {"designer": "p0", "executor": "p0" if shared else "p1"}
+    executor_only = samples_by_policy([TREE], "tree", policies, {"executor"})
+    designer_only = samples_by_policy([TREE], "tree", policies, {"designer"})
+    both = samples_by_policy([TREE], "tree", policies, {"designer", "executor"})
+    assert {name: len(samples) for name, samples in executor_only.items()} == {policies["executor"]: 6}
+    assert {name: len(samples) for name, samples in designer_only.items()} == {"p0": 2}
+    assert sum(map(len, both.values())) == 8
+    assert len(both) == (1 if shared else 2)
+    assert {sample.group for samples in both.values() for sample in samples} == {"designer/q", "executor/q"}
+
+
+def test_samples_carry_their_trajectory_unchanged() -> None:
+    sample = samples_by_policy([TREE], "tree", {"designer": "p0", "executor": "p0"}, {"designer"})["p0"][0]
+    assert list(sample.token_ids) == [1, 2, 3]
+    assert list(sample.loss_mask) == [0, 1, 1]
+    assert list(sample.behaviour_logprobs) == [0.0, -1.0, -2.0]
+
+
+def test_silent_groups_are_counted_by_role() -> None:
+    # Both designs have mean 0.5, so the designer learns nothing; their runs differ, so the executor does.
+    even = tree([[1.0, 0.0], [0.0, 1.0]], [[1, 1], [1, 1]])
+    assert silent_groups([even], "designer") == (1, 1)
+    assert silent_groups([even], "executor") == (0, 1)
+
+
+def test_a_design_without_executions_by_agents_still_teaches_the_designer() -> None:
+    lone = tree([[0.0, 0.0], [1.0, 1.0]], [[0, 0], [1, 1]])
+    trajectories, rewards = outcomes([lone], "executor")
+    assert len(trajectories) == len(rewards) == 2
+    assert [a for _, a in credited([lone], "designer", "tree")] == pytest.approx([-1, 1], rel=1e-5)

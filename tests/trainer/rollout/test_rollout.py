@@ -1,0 +1,313 @@
+"""The rollout tree: its shape, its pace, bad ends as data, infrastructure as a loud stop, traces from step 0."""
+
+import asyncio
+import errno
+import gc
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from small_problems import CHECKED, FOUR, RAISES, SINGLE, SIX
+from token_engine import TokenEngine
+
+from designer.sample import DesignTurn
+from sandbox import ProcessSandbox
+from tasks import Problem
+from trainer.config.schema import RolloutConfig
+from trainer.credit.reward import paper_reward
+from trainer.rollout import rollout as rollout_module
+from trainer.rollout.rollout import Rollout, derived_seed
+from trainer.trees import DesignResult, Execution, QuestionTree
+from workflow.completion import Completion, CompletionRequest
+from workflow.failures import EngineFailed, SandboxUnavailable
+from workflow.limits import Limits
+from workflow.trace import AgentTurn, Trace
+
+Result = TypeVar("Result")
+
+
+def with_sandbox(work: Callable[[ProcessSandbox], Awaitable[Result]]) -> Result:
+    async def run() -> Result:
+        async with ProcessSandbox(preload=("designer.check", "tasks.math.worker")) as sandbox:
+            return await work(sandbox)
+
+    return asyncio.run(asyncio.wait_for(run(), 100))
+
+
+def designs(*programs: str) -> Callable[[CompletionRequest], str]:
+    """A Designer that writes the programs in turn: design i gets program i."""
+    return lambda request: f"<code>\n{programs[int(request.key.split('/')[1]) % len(programs)]}\n</code>"
+
+
+def grow(
+    problems: list[Problem],
+    designer: TokenEngine,
+    executor: TokenEngine,
+    folder: Path | None = None,
+    watch: Callable[[DesignResult | Execution], None] = lambda _: None,
+    seed: int = 1,
+    **settings: object,
+) -> list[QuestionTree]:
+    config = RolloutConfig.model_validate({"designs": 2, "executions": 3, **settings})
+    return with_sandbox(
+        lambda sandbox: Rollout(
+            config=config, designer=designer, executor=executor, sandbox=sandbox, reward=paper_reward, watch=watch
+        ).step(problems, seed, folder)
+    )
+
+
+def test_a_tree_has_m_designs_with_n_executions_each_and_every_token_in_a_trajectory() -> None:
+    designer = TokenEngine(designs(SINGLE, CHECKED))
+    executor = TokenEngine(lambda r: "Verdict: CORRECT" if r.agent == "Critic" else "It is \\boxed{4}.")
+    trees = grow([FOUR, SIX], designer, executor)
+    assert [tree.problem.id for tree in trees] == ["p/4", "p/6"]
+    for tree, total in zip(trees, (1.4, 0.4), strict=True):
+        assert [design.index for design in tree.designs] == [0, 1]
+        assert [[run.index for run in design.executions] for design in tree.designs] == [[0, 1, 2]] * 2
+        single, checked = tree.designs
+        assert [run.reward.total for run in single.executions] == [total] * 3
+        assert [[t.coordinates.agent for t in run.trajectories] for run in checked.executions] == [
+            ["Critic", "Solver"]
+        ] * 3
+        # Neither the solver nor the critic marked what it hands on.
+        assert [term.value for term in checked.executions[0].reward.terms][1:] == [1.0, 0.0]
+        assert [t.coordinates.design for t in checked.trajectories] == [1]
+    said = sum(
+        len(t.token_ids) - t.loss_mask.count(0) for tree in trees for r in tree.executions for t in r.trajectories
+    )
+    assert said == sum(run.usage.completion_tokens for tree in trees for run in tree.executions)
+    # Executions of one design differ in their seeds, and so do designs.
+    seeds = [request.sampling.seed for request in executor.requests if request.agent == "Solver"]
+    assert len(set(seeds)) == len(seeds) == 2 * 2 * 3
+    assert len({request.sampling.seed for request in designer.requests}) == 4
+
+
+def test_seeds_depend_on_the_place_in_the_tree_alone() -> None:
+    one, other = TokenEngine("\\boxed{4}"), TokenEngine("\\boxed{4}", pause_s=0.01)
+    for engine, settings in ((one, {}), (other, {"max_concurrent": 1})):
+        grow([FOUR, SIX], TokenEngine(designs(SINGLE)), engine, **settings)
+    assert {r.sampling.seed for r in one.requests} == {r.sampling.seed for r in other.requests}
+    assert derived_seed(1, "p/4", 0, 1) != derived_seed(1, "p/4", 1, 0) != derived_seed(2, "p/4", 1, 0)
+
+
+def test_bad_designs_and_bad_runs_are_data() -> None:
+    def fate(request: CompletionRequest) -> str:
+        index = int(request.key.split("/")[1])
+        return ["no program here", f"<code>\n{RAISES}</code>", f"<code>\n{SINGLE}</code>"][index]
+
+    (tree,) = grow([FOUR], TokenEngine(fate), TokenEngine("\\boxed{4}"), designs=3, executions=2)
+    rejected, raised, good = tree.designs
+    assert rejected.failure == "program_rejected"
+    assert len(rejected.trajectories) == 1
+    assert [(run.reward.total, run.failure, run.trajectories) for run in rejected.executions] == [
+        (0.0, "program_rejected", [])
+    ] * 2
+    assert {run.reward.total for run in raised.executions} == {0.0}
+    assert {run.failure for run in raised.executions} <= {"program_failed", "program_rejected"}
+    assert [run.reward.total for run in good.executions] == [1.4, 1.4]
+
+
+class Hanging(TokenEngine):
+    """Never answers all requests but the first `answered`."""
+
+    def __init__(self, answered: int) -> None:
+        super().__init__("\\boxed{4}")
+        self.answered = answered
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        if len(self.requests) >= self.answered:
+            await asyncio.Event().wait()
+        return await super().complete(request)
+
+
+def test_a_slow_run_ends_by_its_limit_and_keeps_its_reward_of_nought() -> None:
+    limits = Limits(wall_s=1)
+    (tree,) = grow([FOUR], TokenEngine(designs(SINGLE)), Hanging(1), designs=1, executions=3, limits=limits)
+    assert sorted((run.failure or "", run.reward.total) for run in tree.executions) == [
+        ("", 1.4), ("limit_exceeded", 0.0), ("limit_exceeded", 0.0),
+    ]  # fmt: skip
+
+
+def test_an_engine_that_answers_nobody_fails_the_step() -> None:
+    """A rejected design beside it is no answer."""
+    broken = "from workflow import Workflow\nthis is no program"
+    with pytest.raises(EngineFailed, match=r"none of the step's 2 runs got a reply within wall_s=0\.5\. Fix: "):
+        grow(
+            [FOUR], TokenEngine(designs(broken, SINGLE)), Hanging(0), designs=2, executions=2, limits=Limits(wall_s=0.5)
+        )
+
+
+def test_runs_are_paced_and_none_is_dropped() -> None:
+    executor = TokenEngine("\\boxed{4}", pause_s=0.005)
+    trees = grow([FOUR, SIX], TokenEngine(designs(SINGLE)), executor, executions=8, max_concurrent=3)
+    assert executor.most <= 3
+    assert sum(len(tree.executions) for tree in trees) == len(executor.requests) == 32
+
+
+def test_a_failing_engine_is_tried_again_and_then_stops_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+    asked: dict[str, int] = {}
+
+    def flaky(request: CompletionRequest) -> str:
+        asked[str(request.sampling.seed)] = asked.get(str(request.sampling.seed), 0) + 1
+        if asked[str(request.sampling.seed)] < 3:
+            raise EngineFailed("tokens", "gone for a moment")
+        return "\\boxed{4}"
+
+    (tree,) = grow([FOUR], TokenEngine(designs(SINGLE)), TokenEngine(flaky), retries=2)
+    assert {run.reward.total for run in tree.executions} == {1.4}
+    asked.clear()
+    with pytest.raises(EngineFailed, match="gone for a moment"):
+        grow([FOUR], TokenEngine(designs(SINGLE)), TokenEngine(flaky), retries=1)
+
+
+def test_a_designer_that_cannot_be_asked_stops_the_step_and_never_becomes_a_reward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+
+    def one_of_two_fails(request: CompletionRequest) -> str:
+        if request.key.startswith("designer/1/"):
+            raise EngineFailed("tokens", "no")
+        return f"<code>\n{SINGLE}</code>"
+
+    with pytest.raises(EngineFailed):
+        grow([FOUR], TokenEngine(one_of_two_fails), TokenEngine("\\boxed{4}"))
+
+
+def test_a_sandbox_that_breaks_stops_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+
+    async def work(sandbox: ProcessSandbox) -> None:
+        async def broken(*_: object, **__: object) -> None:
+            raise SandboxUnavailable("the jails are gone", "start them")
+
+        monkeypatch.setattr(sandbox, "run_program", broken)
+        designer, executor = TokenEngine(designs(SINGLE)), TokenEngine("\\boxed{4}")
+        config = RolloutConfig(designs=1, executions=1)
+        await Rollout(config=config, designer=designer, executor=executor, sandbox=sandbox, reward=paper_reward).step(
+            [FOUR], 0
+        )
+
+    with pytest.raises(SandboxUnavailable, match="the jails are gone"):
+        with_sandbox(work)
+
+
+def test_traces_are_on_disk_with_their_rewards_explained(tmp_path: Path) -> None:
+    (tree,) = grow([FOUR], TokenEngine(designs(SINGLE)), TokenEngine("\\boxed{4}"), tmp_path)
+    question = tmp_path / "question-0000"
+    files = sorted(path.name for path in question.iterdir())
+    assert files == [
+        "design-00-execution-00.jsonl", "design-00-execution-01.jsonl", "design-00-execution-02.jsonl",
+        "design-00.json",
+        "design-01-execution-00.jsonl", "design-01-execution-01.jsonl", "design-01-execution-02.jsonl",
+        "design-01.json",
+    ]  # fmt: skip
+    trace = Trace.from_lines((question / files[0]).read_text().splitlines(keepends=True))
+    assert trace.reward is not None
+    assert trace.reward.total == tree.executions[0].reward.total == sum(t.value * t.weight for t in trace.reward.terms)
+    assert trace.agent_turns[0].completion is not None
+    assert json.loads((question / "design-00.json").read_text())["source"].strip() == SINGLE.strip()
+
+
+def test_traces_grow_while_runs_are_under_way(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def reply(_: CompletionRequest) -> str:
+        seen.append(sum(len(path.read_text().splitlines()) for path in tmp_path.rglob("*execution*.jsonl")))
+        return "\\boxed{4}"
+
+    grow([FOUR], TokenEngine(designs(SINGLE)), TokenEngine(reply), tmp_path, designs=1, executions=1)
+    assert seen == [1]  # the run's start stood there before its first agent had answered
+
+
+def traces_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> list[Path]:
+    """Writing to a trace that has `after` events fails from now on as on a full disk, and is listed."""
+    usual, failed = Path.open, []
+
+    def opened(path: Path, mode: str = "r", **options: Any) -> Any:
+        if path.suffix != ".jsonl" or mode != "a" or (path.exists() and len(path.read_bytes().splitlines()) < after):
+            return usual(path, mode, **options)
+        failed.append(path)
+        return usual(Path("/dev/full"), mode, **options)  # a real ENOSPC, where the file is closed
+
+    monkeypatch.setattr(Path, "open", opened)
+    return failed
+
+
+@pytest.mark.parametrize("after", range(4), ids=["start", "reply", "end", "reward"])
+def test_a_full_disk_under_a_trace_stops_the_step_and_names_file_and_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    failed = traces_on_a_full_disk(monkeypatch, after)
+    heard: list[DesignResult | Execution] = []
+    with pytest.raises(OSError, match=r"No space left on device \(Fix: make room .*\): '.*'") as caught:
+        grow(
+            [FOUR], TokenEngine(designs(SINGLE)), TokenEngine("\\boxed{4}"), tmp_path, heard.append,
+            designs=1, executions=1,
+        )  # fmt: skip
+    path = tmp_path / "question-0000" / "design-00-execution-00.jsonl"
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+    assert heard == []  # it became no failure of the run
+    assert failed == [path]  # nor was it tried again
+
+
+def test_a_full_disk_under_a_design_stops_the_step_and_names_file_and_fix(tmp_path: Path) -> None:
+    path = tmp_path / "question-0000" / "design-00.json"
+    path.parent.mkdir()
+    path.symlink_to("/dev/full")
+    executor = TokenEngine("\\boxed{4}")
+    with pytest.raises(OSError, match=r"No space left on device \(Fix: make room .*\): '.*'") as caught:
+        grow([FOUR], TokenEngine(designs(SINGLE)), executor, tmp_path, designs=1)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+    assert executor.requests == []
+
+
+def test_what_only_the_traces_need_is_not_held_while_runs_are_under_way() -> None:
+    alive: list[int] = []
+
+    def held() -> int:
+        gc.collect()
+        return sum(isinstance(each, DesignTurn | AgentTurn) for each in gc.get_objects())
+
+    gc.collect()
+    gc.freeze()  # what other tests have left is not looked through each time
+    of_other_tests = held()
+
+    def reply(_: CompletionRequest) -> str:
+        alive.append(held() - of_other_tests)
+        return "\\boxed{4}"
+
+    try:
+        grow([FOUR], TokenEngine(designs(SINGLE)), TokenEngine(reply), executions=8, max_concurrent=1)
+    finally:
+        gc.unfreeze()
+    # Of 2 Designers' turns and 16 agents': the one that is being asked, and perhaps the one before.
+    assert len(alive) == 16
+    assert max(alive) <= 2
+
+
+def test_a_fixed_program_needs_no_designer() -> None:
+    async def work(sandbox: ProcessSandbox) -> list[QuestionTree]:
+        config = RolloutConfig(designs=1, executions=2, program=Path("single.py"))
+        designer = TokenEngine(lambda _: pytest.fail("the Designer was asked"))
+        return await Rollout(
+            config=config,
+            designer=designer,
+            executor=TokenEngine("\\boxed{4}"),
+            sandbox=sandbox,
+            reward=paper_reward,
+            program=SINGLE,
+        ).step([FOUR], 0)
+
+    (tree,) = with_sandbox(work)
+    assert [run.reward.total for run in tree.executions] == [1.4, 1.4]
+    assert tree.designs[0].trajectories == []
+
+
+def test_a_watcher_hears_of_everything_once() -> None:
+    heard: list[str] = []
+    grow([FOUR, SIX], TokenEngine(designs(SINGLE)), TokenEngine("1"), watch=lambda it: heard.append(type(it).__name__))
+    assert sorted(heard) == ["DesignResult"] * 4 + ["Execution"] * 12

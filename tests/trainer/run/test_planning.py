@@ -1,0 +1,313 @@
+"""The dry run against figures worked out by hand, for Qwen3-8B and for a model of a few thousand parameters."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.config.schema import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
+from trainer.run.planning import LOGITS_BYTES, Plan, PolicyPlan, plan
+from trainer.run.sizes import UnknownSize, model_size
+from trainer.update.backend import LoraSettings
+from workflow.limits import Limits
+
+QWEN3_8B: dict[str, Any] = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 36,
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+PARAMETERS_8B = 8_190_735_360
+"""36 x (2 x 4096 x (4096 + 1024) + 3 x 4096 x 12288 + 2 x (4096 + 128)) + 2 x 151936 x 4096 + 4096."""
+
+
+def folder(at: Path, config: dict[str, Any], **tensors: list[int]) -> Path:
+    """A model's folder; with tensors, a safetensors file of their shapes, in float32."""
+    at.mkdir(exist_ok=True)
+    (at / "config.json").write_text(json.dumps(config))
+    if tensors:
+        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+        for name, shape in tensors.items():
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+        text = json.dumps(header).encode()
+        (at / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    return at
+
+
+def config(model: Path | str, *, data: list[DataConfig] | None = None, **settings: Any) -> TrainConfig:
+    policy = settings.pop("policy", {})
+    return TrainConfig(
+        policies={"p0": PolicyConfig(model=str(model), **policy)},
+        data=data or [DataConfig(format="aime", path=Path("absent.jsonl"))],
+        **settings,
+    )
+
+
+def only(planned: Plan) -> PolicyPlan:
+    (policy,) = planned.policies
+    return policy
+
+
+# Models
+
+
+def test_parameters_of_qwen3_8b(tmp_path: Path) -> None:
+    assert model_size(folder(tmp_path / "m", QWEN3_8B)).parameters == PARAMETERS_8B
+    tied = model_size(folder(tmp_path / "m", {**QWEN3_8B, "tie_word_embeddings": True}))
+    assert tied.parameters == PARAMETERS_8B - 151936 * 4096
+
+
+def test_what_is_in_the_files_counts_more_than_the_shape(tmp_path: Path) -> None:
+    at = folder(tmp_path / "m", QWEN3_8B, embed=[10, 4], norm=[4], scalar=[])
+    assert model_size(at).parameters == 45
+    (at / "model-00002.safetensors").write_bytes((at / "model.safetensors").read_bytes())
+    assert model_size(at).parameters == 90
+
+
+def test_what_a_configuration_leaves_out(tmp_path: Path) -> None:
+    shape = {name: value for name, value in QWEN3_8B.items() if name not in ("num_key_value_heads", "head_dim")}
+    size = model_size(folder(tmp_path / "m", {**shape, "torch_dtype": None}))
+    assert (size.key_value_heads, size.head_dim, size.dtype) == (32, 128, "float32")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "there is no "),
+        ("{", "cannot be read"),
+        ("[]", "cannot be read: it is no JSON object"),
+        ('{"num_hidden_layers": 3}', "config.json, hidden_size: Field required"),
+        (json.dumps({**QWEN3_8B, "num_hidden_layers": "many"}), "num_hidden_layers: Input should be a valid integer"),
+        (json.dumps({**QWEN3_8B, "num_experts": 128}), "has num_experts"),
+    ],
+)
+def test_a_size_that_cannot_be_read_says_why(tmp_path: Path, text: str | None, told: str) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UnknownSize) as caught:
+        model_size(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert told in str(caught.value)
+    policy = only(plan(config(tmp_path)))
+    assert told in (policy.unknown or "")
+    assert policy.memory is None
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 8, (2).to_bytes(8, "little") + b"[]", b"\x02\0\0\0\0\0\0\0{"])
+def test_a_file_that_is_no_safetensors_file_is_named(tmp_path: Path, content: bytes) -> None:
+    at = folder(tmp_path / "m", QWEN3_8B)
+    (at / "model.safetensors").write_bytes(content)
+    with pytest.raises(UnknownSize, match=r"model\.safetensors is no safetensors file"):
+        model_size(at)
+
+
+@pytest.mark.parametrize("model", ["nobody/no-such-model", "/no/such/folder"])
+def test_a_model_that_is_not_here_is_told(model: str) -> None:
+    planned = plan(config(model))
+    reason = only(planned).unknown or ""
+    assert reason.startswith(f"{model} is no folder here, and not in Hugging Face's cache. Fix: ")
+    assert planned.disk_bytes is planned.device_bytes is None
+
+
+def test_a_model_in_hugging_faces_cache_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    at = tmp_path / "models--Qwen--Qwen3-8B"
+    (at / "refs").mkdir(parents=True)
+    (at / "refs" / "main").write_text("c0ffee")
+    (at / "snapshots").mkdir()
+    folder(at / "snapshots" / "c0ffee", QWEN3_8B)
+    planned = plan(config("Qwen/Qwen3-8B"))
+    assert only(planned).parameters == PARAMETERS_8B
+    memory = only(planned).memory
+    assert memory is not None
+    assert planned.device_bytes == memory.total
+
+
+# Memory
+
+
+def test_memory_of_full_fine_tuning_in_bfloat16(tmp_path: Path) -> None:
+    at = folder(tmp_path / "m", QWEN3_8B)
+    policy = only(plan(config(at)))
+    memory = policy.memory
+    assert memory is not None
+    assert policy.parameters == policy.trained == PARAMETERS_8B
+    assert memory.weights == 2 * PARAMETERS_8B
+    assert memory.weights + memory.masters + memory.gradients + memory.moments == 18 * PARAMETERS_8B
+    assert (memory.masters, memory.moments, memory.reference) == (4 * PARAMETERS_8B, 8 * PARAMETERS_8B, 0)
+    # One layer keeps 8 x (8192 + 4096 + 1024) + 2 x (4096 + 1024 + 4 x 12288) = 215,040 bytes a token.
+    assert memory.activations == 16384 * (36 * 2 * 4096 + 215_040)
+    assert memory.logits == 1 << 30
+    assert memory.engine_weights == 2 * PARAMETERS_8B
+    assert policy.cache_bytes_per_token == 2 * 36 * 1024 * 2 == 147_456
+    assert policy.cache_bytes_per_request == 16384 * 147_456
+    assert memory.total == sum(memory.model_dump().values())
+
+
+def test_memory_without_checkpointing_in_float32_with_a_reference(tmp_path: Path) -> None:
+    at = folder(tmp_path / "m", QWEN3_8B)
+    policy = {"dtype": "float32", "gradient_checkpointing": False, "max_tokens_per_micro_batch": 10}
+    memory = only(plan(config(at, policy=policy, objective={"kl_coefficient": 0.1}))).memory
+    assert memory is not None
+    assert memory.weights + memory.masters + memory.gradients + memory.moments == 16 * PARAMETERS_8B
+    assert memory.reference == 4 * PARAMETERS_8B
+    assert memory.activations == 10 * 36 * (12 * 13312 + 4 * 54272)
+    assert memory.logits == 4 * 4 * 151936 * 10
+    assert memory.engine_weights == 2 * PARAMETERS_8B  # the checkpoint's own dtype
+
+
+def test_memory_of_adapters(tmp_path: Path) -> None:
+    at = folder(tmp_path / "m", QWEN3_8B)
+    lora = LoraSettings(rank=16, targets=("q_proj", "k_proj", "down_proj"))
+    adapters = 36 * 16 * ((4096 + 4096) + (4096 + 1024) + (12288 + 4096))
+    policy = only(plan(config(at, policy={"lora": lora}, objective={"kl_coefficient": 0.1})))
+    memory = policy.memory
+    assert memory is not None
+    assert policy.trained == adapters == 17_104_896
+    assert (memory.masters, memory.reference) == (0, 0)
+    assert memory.weights + memory.gradients + memory.moments == 2 * PARAMETERS_8B + 16 * adapters
+    assert policy.checkpoint_bytes == 2 * PARAMETERS_8B + 12 * adapters
+
+
+def test_an_engine_may_compute_in_another_type(tmp_path: Path) -> None:
+    at = folder(tmp_path / "m", QWEN3_8B)
+    policy = only(plan(config(at, policy={"engine": EngineConfig(dtype="float64")})))
+    assert policy.memory is not None
+    assert policy.memory.engine_weights == 8 * PARAMETERS_8B
+    assert policy.cache_bytes_per_token == 4 * 147_456
+
+
+def test_disk(tmp_path: Path) -> None:
+    at = folder(tmp_path / "m", QWEN3_8B)
+    planned = plan(config(at))
+    assert only(planned).checkpoint_bytes == 14 * PARAMETERS_8B
+    assert (planned.checkpoints, planned.disk_bytes) == (4, 4 * 14 * PARAMETERS_8B)
+    short = plan(config(at, steps=15, checkpoint_every=10, policy={"dtype": "float32"}))
+    assert (short.checkpoints, short.disk_bytes) == (2, 2 * 12 * PARAMETERS_8B)
+    two = config(at).model_dump() | {"roles": {"executor": "p1"}}
+    two["policies"]["p1"] = {"model": str(at)}
+    split = plan(TrainConfig.model_validate(two))
+    assert [policy.roles for policy in split.policies] == [["designer"], ["executor"]]
+    assert split.disk_bytes == 4 * 2 * 14 * PARAMETERS_8B
+    memories = [policy.memory for policy in split.policies]
+    assert split.device_bytes == sum(memory.total for memory in memories if memory is not None) > 0
+    assert None not in memories
+
+
+def test_activations_are_what_torch_keeps() -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from trainer.run.sizes import ModelSize
+
+    shape: dict[str, Any] = {
+        "num_hidden_layers": 4, "hidden_size": 256, "intermediate_size": 768, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 64, "tie_word_embeddings": True,
+    }  # fmt: skip
+    size = ModelSize.model_validate(shape)
+    for dtype, number in ((torch.float32, 4), (torch.bfloat16, 2)):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.Qwen3Config(**shape), dtype=dtype)
+        assert sum(each.numel() for each in model.parameters()) == size.parameters
+        own = {each.untyped_storage().data_ptr() for each in model.parameters()}
+        kept: dict[int, Any] = {}
+
+        def keep(tensor: Any, own: set[int] = own, kept: dict[int, Any] = kept) -> Any:
+            if tensor.untyped_storage().data_ptr() not in own:
+                kept[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            model.base_model(input_ids=torch.zeros(1, 512, dtype=torch.long), use_cache=False)
+        seen = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+        assert size.activation_bytes(512, number, checkpointing=False) == pytest.approx(seen, rel=0.05)
+
+
+# Steps
+
+
+def test_runs_and_tokens_of_the_papers_setting() -> None:
+    planned = plan(config("x"))
+    assert (planned.designs_per_step, planned.runs_per_step) == (8 * 4, 8 * 4 * 4)
+    tokens = planned.tokens
+    assert tokens.designer_at_most == 32 * 16384
+    assert tokens.executor_at_most == 128 * 500_000  # 64 calls of 16384 would be more
+    assert tokens.executor_single_turn == 128 * 16384
+    assert tokens.generated_single_turn == (32 + 128) * 8192
+
+
+def test_runs_and_tokens_of_other_settings() -> None:
+    limits = Limits(agent_calls=3, tokens=10_000)
+    sizes = {"questions": 2, "designs": 3, "executions": 5, "max_prompt_tokens": 100, "max_tokens": 50}
+    repaired = plan(config("x", rollout=RolloutConfig(repair=True, limits=limits, **sizes)))
+    assert (repaired.designs_per_step, repaired.runs_per_step) == (6, 30)
+    assert repaired.tokens.designer_at_most == 6 * 2 * 150
+    assert repaired.tokens.executor_at_most == 30 * 3 * 150
+    fixed = config("x", rollout=RolloutConfig(program=Path("p.py"), **sizes), schedule="executor-only")
+    assert plan(fixed).tokens.designer_at_most == 0
+    assert plan(fixed).tokens.generated_single_turn == 30 * 50
+
+
+@pytest.mark.parametrize(
+    ("schedule", "steps", "length", "expected"),
+    [
+        ("stagewise", 100, 30, ["executor 0+30", "designer 30+30", "executor 60+30", "designer 90+10"]),
+        ("stagewise", 20, 30, ["executor 0+20"]),
+        ("stagewise", 3, 1, ["executor 0+1", "designer 1+1", "executor 2+1"]),
+        ("coupled", 9, 3, ["designer+executor 0+9"]),
+        ("designer-only", 9, 3, ["designer 0+9"]),
+    ],
+)
+def test_stages(schedule: str, steps: int, length: int, expected: list[str]) -> None:
+    planned = plan(config("x", schedule=schedule, steps=steps, stage_length=length))
+    assert [f"{'+'.join(stage.roles)} {stage.first}+{stage.steps}" for stage in planned.stages] == expected
+
+
+# Data
+
+
+def problems(path: Path, count: int) -> DataConfig:
+    rows = ({"id": number, "problem": "1 + 1?", "answer": "2"} for number in range(count))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return DataConfig(format="aime", path=path)
+
+
+def test_epochs(tmp_path: Path) -> None:
+    half = problems(tmp_path / "a.jsonl", 23).model_copy(update={"share": 0.5})
+    quarters = [DataConfig(format="aime", path=tmp_path / f"{name}.jsonl", share=0.25) for name in "bc"]
+    problems(tmp_path / "b.jsonl", 4)
+    planned = plan(config("x", data=[half, *quarters], steps=10))
+    assert [(source.name, source.per_step, source.problems, source.epochs) for source in planned.sources] == [
+        ("aime:a.jsonl", 4, 23, 2.0),  # 5 whole batches an epoch
+        ("aime:b.jsonl", 2, 4, 5.0),
+        ("aime:c.jsonl", 2, None, None),
+    ]
+    assert planned.sources[2].unknown == f"there is no {tmp_path / 'c.jsonl'}"
+
+
+def test_sources_that_cannot_fill_their_places(tmp_path: Path) -> None:
+    few = problems(tmp_path / "a.jsonl", 7)
+    with pytest.raises(ValueError, match=r"aime:a\.jsonl: 7 problems do not fill 8 places"):
+        plan(config("x", data=[few]))
+    rare = few.model_copy(update={"share": 0.01})
+    with pytest.raises(ValueError, match=r"share 0\.01 is no place in a batch"):
+        plan(config("x", data=[problems(tmp_path / "b.jsonl", 9), rare]))
+
+
+def test_roles_are_told(tmp_path: Path) -> None:
+    both = config("x")
+    assert only(plan(both)).roles == ["designer", "executor"]
+    assert both.roles == Roles()
+
+
+def test_the_logits_are_those_of_the_loss() -> None:
+    pytest.importorskip("torch")
+    from trainer.update.loss import CHUNK_LOGITS
+
+    assert LOGITS_BYTES == 4 * 4 * CHUNK_LOGITS

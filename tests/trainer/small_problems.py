@@ -1,0 +1,17 @@
+"""Two problems and three programs that tests of rollout, distillation and evaluation share."""
+
+from __future__ import annotations
+
+from tasks import Problem
+
+SINGLE = """from workflow import AgentNode, Workflow
+workflow = Workflow("one").add_node(AgentNode("Solver", "Put the answer in \\\\boxed{}."))
+"""
+RAISES = "from workflow import AgentNode, Workflow\nworkflow = Workflow('w').add_node(AgentNode('A', 'boxed'))\n1 / 0\n"
+CHECKED = """from workflow import AgentNode, ReflectionNode, Workflow
+solver = AgentNode("Solver", "Put the answer in \\\\boxed{}.")
+critic = AgentNode("Critic", "Say Verdict: CORRECT or Verdict: INCORRECT.")
+workflow = Workflow("two").add_node(ReflectionNode("Check", solver, num_iterations=1, critic_agent=critic))
+"""
+FOUR = Problem(id="p/4", question="What is 2 + 2?", domain="math", gold="4")
+SIX = Problem(id="p/6", question="What is 3 + 3?", domain="math", gold="6")

@@ -1,0 +1,78 @@
+"""Which samples share an optimizer step and a micro-batch, and how they are padded."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.samples import Sample
+from trainer.update.backend import ImitationObjective, PolicyObjective
+from trainer.update.micro_batches import ENOUGH, PADDING, check_samples, micro_batches, mini_batches, padded
+
+
+def sample(mask: list[int], advantage: float = 1.0, group: str = "") -> Sample:
+    return Sample(
+        policy="p0",
+        token_ids=list(range(len(mask))),
+        loss_mask=mask,
+        behaviour_logprobs=[-1.0 * one for one in mask],
+        advantage=advantage,
+        group=group,
+    )
+
+
+@given(st.lists(st.integers(1, 3000)), st.integers(1, 10_000))
+def test_every_sample_is_in_one_micro_batch_within_the_bounds(lengths: list[int], budget: int) -> None:
+    batches = micro_batches(lengths, budget)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        held = [lengths[index] for index in batch]
+        assert held == sorted(held, reverse=True)
+        assert len(batch) == 1 or held[0] * len(batch) <= budget
+        assert held[0] * len(batch) - sum(held) <= max(held[0] * ENOUGH, PADDING * held[0] * len(batch))
+
+
+def test_micro_batches_of_like_length() -> None:
+    assert micro_batches([5, 9, 5, 9], 18) == [[1, 3], [0, 2]]
+    assert micro_batches([5, 9, 5, 9], 36) == [[1, 3, 0, 2]]  # small ones are not worth more
+    assert micro_batches([400, 100, 400, 400, 100], 1 << 14) == [[0, 2, 3], [1, 4]]
+    assert micro_batches([30, 7, 7], 14) == [[0], [1, 2]]  # longer than the budget
+    assert micro_batches([], 10) == []
+
+
+def test_mini_batches_are_dealt_in_order_with_weights_of_all_their_samples() -> None:
+    samples = [sample([0, 1, 1]), sample([0, 1, 1], 0.0), sample([0, 1]), sample([0, 0]), sample([0, 1], 0.0)]
+    assert mini_batches(samples, PolicyObjective(mini_batches=2)) == [{0: 1 / 4}, {2: 1 / 3}]
+    assert mini_batches(samples, PolicyObjective(kl_coefficient=0.1)) == [{0: 1 / 10, 1: 1 / 10, 2: 1 / 5, 4: 1 / 5}]
+    assert mini_batches(samples, PolicyObjective(aggregation="token")) == [{0: 1 / 6, 2: 1 / 6}]
+    assert mini_batches(samples[:2], PolicyObjective(mini_batches=4)) == [{0: 1 / 2}]
+    assert mini_batches(samples, ImitationObjective()) == [{0: 1 / 6, 1: 1 / 6, 2: 1 / 6, 4: 1 / 6}]
+    assert mini_batches(samples[3:4], ImitationObjective()) == []
+
+
+def test_padding_is_on_the_right_and_samples_end_at_their_last_chosen_token() -> None:
+    long, short = sample([0, 1, 0, 1, 0, 0], 2.0), replace(sample([0, 1]), temperature=0.5)
+    for one in (short, replace(short, token_ids=array("i", [0, 1]), loss_mask=array("b", [0, 1]))):
+        batch = padded([long, sample([0, 0]), one], [0, 2], torch.device("cpu"), [0, 0])
+        assert batch.indices == [0, 2]
+        assert batch.token_ids.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
+        assert batch.mask.tolist() == [[False, True, False, True], [False, True, False, False]]
+        assert batch.behaviour.tolist() == [[0, -1, 0, -1], [0, -1, 0, 0]]
+        assert (batch.advantages.tolist(), batch.temperatures.tolist()) == ([2.0, 1.0], [1.0, 0.5])
+
+
+def test_arrays_are_checked_like_lists() -> None:
+    ids, mask, logprobs = array("i", [1, 2]), array("b", [0, 1]), array("f", [0.0, -1.0])
+    fits = replace(sample([0, 1]), token_ids=ids, loss_mask=mask, behaviour_logprobs=logprobs)
+    check_samples([fits], 3, 2)
+    with pytest.raises(ValueError, match="sample 1 has the token id 2, the model has 2"):
+        check_samples([replace(fits, token_ids=[0, 1]), fits], 2, 2)
+    check_samples([replace(fits, token_ids=[], loss_mask=[], behaviour_logprobs=[])], 3, 2)

@@ -1,0 +1,18 @@
+"""What a training run is told: the settings as typed models, and TOML files with dotted overrides.
+
+Defaults are the paper's. Not here: what the settings do, and what a run needs of a machine (`trainer.run`).
+"""
+
+from trainer.config.schema import DataConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
+from trainer.config.toml_file import ConfigError, read_config, to_toml
+
+__all__ = [
+    "ConfigError",
+    "DataConfig",
+    "PolicyConfig",
+    "Roles",
+    "RolloutConfig",
+    "TrainConfig",
+    "read_config",
+    "to_toml",
+]

@@ -1,0 +1,172 @@
+"""One typed configuration of a training run. Defaults are the setting of MetaAgent-X (section 4.1) and say so.
+
+Read from TOML with dotted overrides (`trainer.config.toml_file`); nothing here opens files, models or engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from tasks.data import READERS
+from trainer.credit import FORMAT_WEIGHT, STAGE_LENGTH, RuleName, Schedule
+from trainer.update import LoraSettings, PolicyObjective
+from workflow.checks import nearest
+from workflow.limits import Limits
+from workflow.usage import PolicyRole
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+PolicyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+"""A part of overrides and of file names."""
+
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class EngineConfig(_Section):
+    """Where a policy's completions come from while it trains."""
+
+    kind: Literal["transformers", "vllm"] = "vllm"
+    dtype: str = "auto"
+    """A torch dtype's name. With `float64` on a CPU a rollout's log-probabilities do not depend on what ran beside it
+    (to the last bit of float32), which makes a resumed run equal to one that was never stopped."""
+    thinking: bool = False
+    """Whether the model reasons in a <think> block first; the paper trains in no-thinking mode (section 4.1)."""
+    max_batch: Count = 64
+    """Requests that run together (transformers) or at most at once (vllm)."""
+    options: dict[str, bool | int | float | str] = {}
+    """Passed on to vLLM."""
+
+
+class PolicyConfig(_Section):
+    """One policy: a model that is trained, and its engine."""
+
+    model: str
+    """Folder or Hugging Face id of a causal language model with a chat template."""
+    learning_rate: float = Field(default=5e-6, gt=0)
+    """The paper's (section 4.1)."""
+    designer_learning_rate: float | None = Field(default=None, gt=0)
+    """In steps that it learns designing alone in; None: the same. A designer stage has far fewer samples."""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    lora: LoraSettings | None = None
+    gradient_checkpointing: bool = True
+    max_tokens_per_micro_batch: int = Field(default=16384, ge=1)
+    """Tokens, padding included, that go through the model at once: bounds the memory of an update."""
+    shared_prompts: bool = True
+    """Whether an update computes a prompt once for all samples that begin with it; not with gradient checkpointing."""
+    max_gradient_norm: float = Field(default=1.0, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    engine: EngineConfig = EngineConfig()
+
+
+class Roles(_Section):
+    """Which policy plays which role; one name for both is the shared setting, which is the paper's main one."""
+
+    designer: str = "p0"
+    executor: str = "p0"
+
+
+class DataConfig(_Section):
+    """One source of training problems."""
+
+    format: str
+    """A name in `tasks.data.benchmarks.READERS`."""
+    path: Path
+    share: float = Field(default=1.0, gt=0)
+    """Of every batch, relative to the other sources."""
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in READERS:
+            near = nearest(name, READERS)
+            hint = f" (did you mean {near!r}?)" if near else ""
+            raise ValueError(f"there is no such format{hint}. Fix: use one of {', '.join(READERS)}")
+        return name
+
+
+class RolloutConfig(_Section):
+    """The rollout tree of one step: questions x designs x executions."""
+
+    questions: Count = 8
+    """Batch size (section 4.1)."""
+    designs: Count = 4
+    """M."""
+    executions: Count = 4
+    """N."""
+    program: Path | None = None
+    """A fixed program in place of the Designer's: with a single agent and N executions, the baseline `SA + GRPO`."""
+    style: Literal["short", "full"] = "short"
+    """The Designer's prompt: without templates, or with some of the bank's."""
+    repair: bool = False
+    """Whether a rejected program goes back to the Designer once, with what the check found."""
+    designer_temperature: float = Field(default=1.0, gt=0)
+    executor_temperature: float = Field(default=1.0, gt=0)
+    max_prompt_tokens: int = Field(default=8192, ge=1)
+    """Together with `max_tokens` the context that the engine serves: a prompt that fills it ends its run by the limit
+    `context_tokens`."""
+    max_tokens: int = Field(default=8192, ge=1)
+    """Tokens of one completion; 8192 as in section 4.1, like the prompt's."""
+    limits: Limits = Limits()
+    max_concurrent: Count = 256
+    """Runs at once; the others wait their turn, none is dropped."""
+    sandbox: str = "process"
+    retries: int = Field(default=2, ge=0)
+    """Times that a run is tried again after a failure of the engine or the sandbox, before training stops."""
+
+
+class TrainConfig(_Section):
+    """Everything that a training run depends on."""
+
+    policies: Annotated[dict[PolicyName, PolicyConfig], Field(min_length=1)]
+    roles: Roles = Roles()
+    data: Annotated[list[DataConfig], Field(min_length=1)]
+    rollout: RolloutConfig = RolloutConfig()
+    schedule: Schedule = "stagewise"
+    stage_length: Count = STAGE_LENGTH
+    """K; 30 as in section 4.1."""
+    steps: Count = 300
+    credit: RuleName = "tree"
+    format_weight: float = Field(default=FORMAT_WEIGHT, ge=0)
+    """lambda of Eq. 10."""
+    objective: PolicyObjective = PolicyObjective()
+    checkpoint_every: Count = 10
+    checkpoints_kept: Count = 3
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainConfig:
+        """All that does not fit together, one line for each."""
+        wrong = [
+            f"roles.{role} = {name!r} names no policy. Fix: use one of {', '.join(self.policies)}"
+            for role, name in self.role_policies.items()
+            if name not in self.policies
+        ]
+        unused = sorted(set(self.policies) - set(self.role_policies.values()))
+        wrong += [f"policies.{name} plays no role. Fix: name it in [roles], or leave it out" for name in unused]
+        if self.rollout.program is not None and self.schedule != "executor-only":
+            wrong.append(
+                f'with a fixed rollout.program nothing is designed, but schedule = "{self.schedule}". '
+                'Fix: set schedule = "executor-only"'
+            )
+        if wrong:
+            raise ValueError("\n".join(wrong))
+        return self
+
+    @property
+    def role_policies(self) -> dict[PolicyRole, str]:
+        return {"designer": self.roles.designer, "executor": self.roles.executor}
+
+    def learning_rate(self, policy: str, active: Collection[PolicyRole]) -> float:
+        """A policy's in a step in which the roles `active` learn."""
+        settings = self.policies[policy]
+        learned = {role for role, name in self.role_policies.items() if name == policy and role in active}
+        return (learned == {"designer"} and settings.designer_learning_rate) or settings.learning_rate

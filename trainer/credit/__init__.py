@@ -1,0 +1,28 @@
+"""From a run to what it is worth: rewards (Eq. 10), credit rules (Eqs. 4 to 7), advantages, and which role learns when
+(stages, Eq. 9).
+
+A new reward goes into `reward`, a new credit rule into `rules`. Not here: tokens, losses and weights
+(`trainer.update`).
+"""
+
+from trainer.credit.advantages import ROLES, samples_by_policy, silent_groups
+from trainer.credit.reward import FORMAT_WEIGHT, RewardFunction, conversations, correctness, paper_reward
+from trainer.credit.rules import RULES, Outcome, RuleName
+from trainer.credit.stages import STAGE_LENGTH, Schedule, active_roles
+
+__all__ = [
+    "FORMAT_WEIGHT",
+    "ROLES",
+    "RULES",
+    "STAGE_LENGTH",
+    "Outcome",
+    "RewardFunction",
+    "RuleName",
+    "Schedule",
+    "active_roles",
+    "conversations",
+    "correctness",
+    "paper_reward",
+    "samples_by_policy",
+    "silent_groups",
+]

@@ -1,0 +1,87 @@
+"""From rollout trees to the samples of one update: rewards to outcomes, a credit rule, then masking by role.
+
+The rules are in `trainer.credit.rules`, the stages in `trainer.credit.stages`; here they meet the trajectories. Knows
+no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from trainer.credit.rules import RULES, Outcome, RuleName, zero_variance
+from trainer.samples import Sample, Trajectory
+from trainer.trees import QuestionTree
+from workflow.usage import PolicyRole
+
+ROLES: tuple[PolicyRole, ...] = ("designer", "executor")
+
+
+def outcomes(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[list[Trajectory], list[list[Outcome]]]:
+    """A role's trajectories, and for each its outcomes: its run's reward for an executor's, one reward per execution
+    of its design for a designer's. Trees, designs, executions and trajectories keep their order."""
+    trajectories: list[Trajectory] = []
+    rewards: list[list[Outcome]] = []
+    for design in (design for tree in trees for design in tree.designs):
+        if role == "designer":
+            for trajectory in design.trajectories:
+                trajectories.append(trajectory)
+                rewards.append(
+                    [
+                        Outcome(replace(trajectory.coordinates, execution=run.index), run.reward.total)
+                        for run in design.executions
+                    ]
+                )
+            continue
+        for run in design.executions:
+            for trajectory in run.trajectories:
+                trajectories.append(trajectory)
+                rewards.append([Outcome(trajectory.coordinates, run.reward.total)])
+    return trajectories, rewards
+
+
+def credited(trees: Sequence[QuestionTree], role: PolicyRole, rule: RuleName) -> list[tuple[Trajectory, float]]:
+    """Each trajectory of a role with its advantage."""
+    trajectories, rewards = outcomes(trees, role)
+    advantages = RULES[rule][role]([outcome for each in rewards for outcome in each])
+    firsts = accumulate((len(each) for each in rewards), initial=0)  # all outcomes of a trajectory get the same
+    return [(trajectory, advantages[first]) for trajectory, first in zip(trajectories, firsts, strict=False)]
+
+
+def samples_by_policy(
+    trees: Sequence[QuestionTree],
+    rule: RuleName,
+    policies: Mapping[PolicyRole, str],
+    active: Collection[PolicyRole],
+) -> dict[str, list[Sample]]:
+    """What each policy learns from: samples of the active roles only (Eq. 9), so that those of an inactive role change
+    no gradient, whether or not the roles share a policy.
+
+    Where both roles learn at once with one policy (`coupled`), they are one batch: a loss that is a mean over
+    trajectories counts each trajectory once, whatever its role.
+    """
+    samples: dict[str, list[Sample]] = {}
+    for role in ROLES:
+        if role not in active:
+            continue
+        for trajectory, advantage in credited(trees, role, rule):
+            samples.setdefault(policies[role], []).append(
+                Sample(
+                    policy=policies[role],
+                    token_ids=trajectory.token_ids,
+                    loss_mask=trajectory.loss_mask,
+                    behaviour_logprobs=trajectory.behaviour_logprobs,
+                    advantage=advantage,
+                    temperature=trajectory.temperature,
+                    group=f"{role}/{trajectory.coordinates.question}",
+                )
+            )
+    return samples
+
+
+def silent_groups(trees: Sequence[QuestionTree], role: PolicyRole, rule: RuleName = "tree") -> tuple[int, int]:
+    """Questions that teach a role nothing, since their rewards are all equal where the rule compares them, and
+    questions with trajectories of that role at all."""
+    _, rewards = outcomes(trees, role)
+    return zero_variance([outcome for each in rewards for outcome in each], role, rule)

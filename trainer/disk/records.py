@@ -1,0 +1,117 @@
+"""Records of graded work on disk: how it is made, in one JSON file, and one line of JSON per finished piece.
+
+They survive a kill: lines are written whole and at once, and a torn last one is cut off when they are read again. What
+a piece of work is belongs to `trainer.evaluate.attempts` (evaluations) and `trainer.distill.distill_log`
+(distillation).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from tasks.problems import Problem
+from trainer.disk import plain_files
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+def agree(path: Path, made_by: Mapping[str, Any], *, begun: bool) -> None:
+    """Write down how attempts are made. Where some have `begun`, ValueError if something else is written there, or
+    nothing: what is there is then somebody else's, and so it is where something is written that no attempts need."""
+    check_regular(path)
+    if begun and not path.exists():
+        raise ValueError(f"{path.parent} holds attempts, and no {path.name} that says whose. Fix: use another folder")
+    try:
+        before = json.loads(plain_files.read(path)) if path.exists() else dict(made_by)
+        if not begun:
+            if not isinstance(before, dict) or not before.keys() & made_by.keys():
+                raise ValueError("it is somebody else's file")
+            plain_files.replace(path, (json.dumps(made_by, indent=1) + "\n").encode())
+            return
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} does not say how attempts were made: {error}. Fix: use another folder") from None
+    now = json.loads(json.dumps(made_by))
+    for name in {**now, **before} if isinstance(before, dict) else ["everything"]:
+        then = before.get(name) if isinstance(before, dict) else before
+        if then != now.get(name):
+            raise ValueError(
+                f"{path.parent} holds attempts with {name}={_short(then)}, not {_short(now.get(name))}. "
+                "Fix: use another folder, or the same settings"
+            )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def check_regular(path: Path) -> None:
+    """ValueError where there is something but a file: a link leads out of the folder, a pipe is waited for."""
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise ValueError(f"{path} is no file but a link, a folder or a device. Fix: remove it, or use another folder")
+
+
+def has_lines(path: Path) -> bool:
+    """Whether the file holds anything. ValueError where it is no file."""
+    check_regular(path)
+    return path.exists() and path.stat().st_size > 0
+
+
+def line_of(record: BaseModel) -> str:
+    """One line of JSON, without fields that are None. Halves of surrogate pairs, which are no text, become `?`."""
+    line = json.dumps(record.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
+    return line.encode(errors="replace").decode() + "\n"
+
+
+def read_records(path: Path, kind: type[Record]) -> Iterator[tuple[int, Record]]:
+    """Each record with the byte at which its line begins. A torn last line is cut off the file when it is reached.
+
+    Raises ValueError, naming file and line, for a line that is no such record.
+    """
+    with open(plain_files.opened(path, os.O_RDWR), "r+b") as file:
+        begin = number = 0
+        while line := file.readline():
+            number += 1
+            if not line.endswith(b"\n"):
+                file.truncate(begin)
+                return
+            yield begin, _record(line, kind, f"{path}, line {number}")
+            begin += len(line)
+
+
+def _record(line: bytes, kind: type[Record], place: str) -> Record:
+    try:
+        return kind.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the line"
+        raise ValueError(
+            f"{place}: {first['msg']} ({field}). Fix: delete the line; what it stands for is then made again"
+        ) from None
+
+
+def problem_digest(problem: Problem) -> str:
+    """Tells whether a problem is the one that was attempted before."""
+    return hashlib.blake2b(json.dumps(problem.model_dump(mode="json")).encode(), digest_size=8).hexdigest()
+
+
+def check_same(problem: str, digest: str, now: str | None, folder: Path | None) -> None:
+    """ValueError where a problem (its id) is another one `now`; None is one that is not asked for now."""
+    if now is not None and now != digest:
+        raise ValueError(f"problem {problem!r} has changed since {folder} was begun. Fix: use another folder")
+
+
+def check_ids(problems: Sequence[Problem]) -> None:
+    """ValueError where two problems have one id."""
+    twice = next((name for name, count in Counter(problem.id for problem in problems).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"two problems have the id {twice!r}. Fix: give them different ids")

@@ -1,0 +1,108 @@
+"""The record of an evaluation: one graded attempt per line of `results.jsonl`, and a Trace per run.
+
+It survives a kill, as all `trainer.disk.records` do. Making attempts is `trainer.evaluate.evaluation`'s business,
+summing them up `trainer.evaluate.evaluation_report`'s.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TextIO
+
+from pydantic import BaseModel, ConfigDict
+
+from trainer.disk import agree, has_lines, line_of, only_writer, read_records
+from workflow.answers import Domain
+from workflow.failures import FailureKind
+from workflow.graph import GraphNode, Structure
+from workflow.usage import PolicyRole, Tally
+
+SETTINGS, RESULTS, TRACES = "evaluation.json", "results.jsonl", "traces"
+
+
+class Attempt(BaseModel):
+    """One graded attempt at a problem."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problem: str
+    """The problem's id."""
+    attempt: int
+    """Which of the problem's attempts, from 0."""
+    problem_digest: str
+    task: str = ""
+    domain: Domain
+    seed: int
+    correct: bool
+    answered: bool
+    """Whether the run ended with an answer in the form that the domain asks for."""
+    verdict: str
+    """Why it is correct or not, in a few words."""
+    failure: FailureKind | None = None
+    message: str = ""
+    """Of the failure."""
+    designer: Literal["policy", "bank", "program"]
+    template: str | None = None
+    """Which one the bank chose."""
+    program: str | None = None
+    structure: Structure | None = None
+    """None where no program passed the check."""
+    graph: GraphNode | None = None
+    usage: dict[PolicyRole, Tally] = {}
+    reply_tokens: dict[PolicyRole, list[int]] = {}
+    """Completion tokens of each reply."""
+    duration_s: float
+    """Design, run and grade."""
+    trace: str | None = None
+    """File of the run's Trace, relative to the folder."""
+
+
+class AttemptLog:
+    """The attempts in `folder`, which is made if need be; without a folder it keeps nothing.
+
+    `made_by` says how attempts are made. Raises ValueError for a folder whose attempts were made in another way, or
+    that holds something else or is being written by another process, and OSError for one that cannot be written.
+    """
+
+    def __init__(self, folder: Path | None, made_by: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.kept: list[Attempt] = []
+        """What the folder held when it was opened."""
+        self._file: TextIO | None = None
+        self._open = ExitStack()
+        if folder is None:
+            return
+        with ExitStack() as opened:
+            opened.enter_context(only_writer(folder))
+            (folder / TRACES).mkdir(exist_ok=True)
+            results = folder / RESULTS
+            agree(folder / SETTINGS, made_by, begun=has_lines(results))
+            if results.exists():
+                self.kept = [attempt for _, attempt in read_records(results, Attempt)]
+            self._file = opened.enter_context(results.open("a", encoding="utf-8", newline="\n"))
+            self._open = opened.pop_all()
+
+    def add(self, attempt: Attempt) -> None:
+        if self._file is not None:
+            self._file.write(line_of(attempt))
+            self._file.flush()
+
+    def trace(self, problem: str, attempt: int) -> str | None:
+        """Where the Trace of an attempt's run goes, relative to the folder."""
+        if self.folder is None:
+            return None
+        readable = re.sub(r"[^\w.-]+", "_", problem, flags=re.ASCII)[:80]
+        return f"{TRACES}/{readable}-{zlib.crc32(problem.encode(errors='replace')):08x}-{attempt}.jsonl"
+
+    def __enter__(self) -> AttemptLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open.close()

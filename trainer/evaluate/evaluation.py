@@ -1,0 +1,239 @@
+"""Evaluates policies: k independent attempts at each problem, graded, kept on disk, resumed where they were broken off.
+
+An attempt is a design (by a Designer policy, the template bank, or one given program), one run in the sandbox and its
+grade, R_correct of Eq. 10. A bad run is data. What fails in an engine or the sandbox itself is tried again, then stops
+the evaluation; what is done is kept. Nothing here trains, and sums over attempts are
+`trainer.evaluate.evaluation_report`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from designer.bank import design_from_bank
+from designer.check import check_program
+from designer.sample import sample_design
+from engine.protocol import Engine
+from engine.session import Run
+from sandbox.protocol import Sandbox
+from tasks.problems import Problem
+from trainer.credit import correctness
+from trainer.disk import check_ids, check_same, problem_digest
+from trainer.evaluate.attempts import Attempt, AttemptLog
+from trainer.rollout import TraceFile, derived_seed, raise_infrastructure, retried
+from workflow.answers import final_answer
+from workflow.completion import Completion, Sampling
+from workflow.failures import Failure, ProgramRejected
+from workflow.graph import GraphNode, structure
+from workflow.limits import Limits
+from workflow.usage import PolicyRole, usage_report
+
+
+class EvalSettings(BaseModel):
+    """How attempts are made. Those of one folder agree in everything but `k`, `max_concurrent` and `retries`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    k: int = Field(default=4, ge=1)
+    """Attempts per problem."""
+    seed: int = Field(default=0, ge=0)
+    sampling: Sampling = Sampling()
+    """Of the agents of the programs."""
+    designer_sampling: Sampling = Sampling()
+    style: Literal["full", "short"] = "full"
+    """The Designer's prompt: with templates, or as in training."""
+    repair: bool = True
+    """Whether the Designer may mend a program that fails its check, once."""
+    limits: Limits = Limits()
+    """Of each run; `wall_s` bounds the time for a design, too."""
+    max_concurrent: int = Field(default=16, ge=1)
+    retries: int = Field(default=3, ge=0)
+    """How often an attempt that failed for infrastructure is tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Designed:
+    program: str | None = None
+    graph: GraphNode | None = None
+    template: str | None = None
+    failure: Failure | None = None
+    replies: list[Completion] = field(default_factory=list)
+
+
+async def evaluate(
+    problems: Sequence[Problem],
+    *,
+    executor: Engine,
+    sandbox: Sandbox,
+    designer: Engine | None = None,
+    program: str | None = None,
+    settings: EvalSettings | None = None,
+    tasks: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    watch: Callable[[Attempt], None] = lambda _: None,
+) -> list[Attempt]:
+    """`settings.k` attempts at each problem, ordered by problem and attempt; at most `max_concurrent` are under way.
+
+    Programs are designed by the policy behind `designer`, or are all `program`, or else come from the template bank.
+    `tasks` names the task of a problem's id, for the report. `folder` gets a line per attempt in `results.jsonl` and a
+    Trace per run in `traces/`; attempts that it holds already are not made again. `watch` is told of each attempt,
+    those of the folder first. The sandbox needs the preloads `designer.check` and, for math, `tasks.MATH_WORKER`.
+
+    Raises `EngineFailed` or `SandboxUnavailable` when retries did not help, OSError when the folder cannot be written,
+    and ValueError for problems with equal ids, for both `designer` and `program`, and for a folder of another
+    evaluation.
+    """
+    settings = settings or EvalSettings()
+    _check(problems, designer, program)
+    made_by = {
+        "designer": designer.name if designer is not None else "bank" if program is None else "program",
+        "program": program,
+        "executor": executor.name,
+        **settings.model_dump(mode="json", exclude={"k", "max_concurrent", "retries"}),
+    }
+    with AttemptLog(folder, made_by) as log:
+        evaluation = _Evaluation(executor, sandbox, designer, program, settings, tasks or {}, log)
+        wanted = [(problem, number) for problem in problems for number in range(settings.k)]
+        done = _kept(log, wanted)
+        for attempt in done.values():
+            watch(attempt)
+        missing = iter([(problem, number) for problem, number in wanted if (problem.id, number) not in done])
+
+        async def work() -> None:
+            for problem, number in missing:  # shared by all workers
+                attempt = await retried(partial(evaluation.attempt, problem, number), settings.retries)
+                log.add(attempt)
+                done[problem.id, number] = attempt
+                watch(attempt)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(settings.max_concurrent, len(wanted))):
+                    group.create_task(work())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # the first one; the group has stopped the other attempts
+    return [done[problem.id, number] for problem, number in wanted]
+
+
+def _check(problems: Sequence[Problem], designer: Engine | None, program: str | None) -> None:
+    if designer is not None and program is not None:
+        raise ValueError("programs come from the designer or are given. Fix: leave out designer or program")
+    check_ids(problems)
+
+
+def _kept(log: AttemptLog, wanted: Sequence[tuple[Problem, int]]) -> dict[tuple[str, int], Attempt]:
+    """The wanted attempts that the folder holds; ValueError where a problem is not what it was."""
+    digests = {(problem.id, number): problem_digest(problem) for problem, number in wanted}
+    kept = {(attempt.problem, attempt.attempt): attempt for attempt in log.kept}
+    for place, attempt in kept.items():
+        check_same(attempt.problem, attempt.problem_digest, digests.get(place), log.folder)
+    return {place: kept[place] for place in digests if place in kept}
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    """What all attempts of one evaluation share."""
+
+    executor: Engine
+    sandbox: Sandbox
+    designer: Engine | None
+    program: str | None
+    settings: EvalSettings
+    tasks: Mapping[str, str]
+    log: AttemptLog
+
+    async def attempt(self, problem: Problem, number: int) -> Attempt:
+        started = time.monotonic()
+        seed = derived_seed(self.settings.seed, problem.id, number)
+        designed = await self.design(problem, seed)
+        correct = answered = False
+        failure, verdict, trace, run = designed.failure, "", None, None
+        if designed.program is not None and failure is None:
+            trace = self.log.trace(problem.id, number)
+            run = await self.run(problem, designed.program, seed, trace)
+            failure = run.failure
+            if failure is None:
+                value, verdict = await correctness(problem, run, self.sandbox)
+                correct = value == 1.0
+                answered = run.answer is not None and final_answer(run.answer, problem.domain) is not None
+        turns = run.trace.agent_turns if run is not None else []
+        played = [turn.completion for turn in turns if turn.completion is not None]
+        replies: dict[PolicyRole, list[Completion]] = {"designer": designed.replies, "executor": played}
+        graph = designed.graph if designed.failure is None else None
+        return Attempt(
+            problem=problem.id,
+            attempt=number,
+            problem_digest=problem_digest(problem),
+            task=self.tasks.get(problem.id, ""),
+            domain=problem.domain,
+            seed=seed,
+            correct=correct,
+            answered=answered,
+            verdict=verdict if failure is None else failure.kind,
+            failure=None if failure is None else failure.kind,
+            message="" if failure is None else failure.message,
+            designer="policy" if self.designer is not None else "bank" if self.program is None else "program",
+            template=designed.template,
+            program=designed.program,
+            structure=None if graph is None else structure(graph),
+            graph=graph,
+            usage=usage_report([run.trace] if run is not None else [], designed.replies).by_role,
+            reply_tokens={role: [c.usage.completion_tokens for c in each] for role, each in replies.items() if each},
+            duration_s=round(time.monotonic() - started, 4),
+            trace=trace,
+        )
+
+    async def design(self, problem: Problem, seed: int) -> _Designed:
+        """A program for the problem, checked; what is wrong with it is data."""
+        if self.designer is not None:
+            return await self.sampled(problem, self.designer, seed)
+        made = design_from_bank(problem.question) if self.program is None else None
+        source = made.program if made is not None else self.program or ""
+        report = await check_program(source, self.sandbox, problem.question)
+        errors = [finding for finding in report.findings if finding.severity == "error"]
+        return _Designed(
+            program=source,
+            graph=report.graph,
+            template=made.template if made is not None else None,
+            failure=ProgramRejected(errors).record() if errors else None,
+        )
+
+    async def sampled(self, problem: Problem, designer: Engine, seed: int) -> _Designed:
+        design = await sample_design(
+            problem.question,
+            designer,
+            self.sandbox,
+            wall_s=self.settings.limits.wall_s,
+            sampling=self.settings.designer_sampling,
+            style=self.settings.style,
+            repair=self.settings.repair,
+            seed=seed,
+        )
+        return _Designed(
+            program=design.source,
+            graph=design.graph,
+            failure=design.error,
+            replies=[turn.completion for turn in design.turns],
+        )
+
+    async def run(self, problem: Problem, program: str, seed: int, trace: str | None) -> Run:
+        folder = self.log.folder
+        run = await self.sandbox.run_program(
+            program,
+            problem.question,
+            engine=self.executor,
+            limits=self.settings.limits,
+            sampling=self.settings.sampling,
+            seed=seed,
+            sink=TraceFile(None if folder is None or trace is None else folder / trace),
+        )
+        raise_infrastructure(run)
+        return run

@@ -1,0 +1,19 @@
+"""From problems to trees of runs: which problems a step takes, M designs of each, N runs of each design.
+
+Not here: what a run is worth (`trainer.credit`), and jails (`sandbox`).
+"""
+
+from trainer.rollout.batches import Batches, Source, apportioned
+from trainer.rollout.rollout import Rollout, TraceFile, derived_seed, first_failure, raise_infrastructure, retried
+
+__all__ = [
+    "Batches",
+    "Rollout",
+    "Source",
+    "TraceFile",
+    "apportioned",
+    "derived_seed",
+    "first_failure",
+    "raise_infrastructure",
+    "retried",
+]

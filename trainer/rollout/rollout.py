@@ -1,0 +1,261 @@
+"""The rollout tree (MetaAgent-X, section 3.2): for each question M designs, for each design N executions, all at once.
+
+Runs are paced, never dropped: at most `max_concurrent` are under way, slow ones end by their limits, and every bad end
+is data. What fails in the engine or the sandbox itself is tried again, then stops the step loudly. Traces go to disk
+event by event; in memory stays only what training needs. Nothing here computes advantages or touches weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from designer.sample import Design, sample_designs
+from engine.protocol import Engine
+from engine.session import Run
+from sandbox.protocol import Sandbox
+from tasks.problems import Problem
+from trainer.config import RolloutConfig
+from trainer.credit import RewardFunction
+from trainer.samples import designer_trajectories, executor_trajectories
+from trainer.trees import DesignResult, Execution, QuestionTree
+from workflow.completion import Sampling
+from workflow.failures import EngineFailed, Failure, LimitExceeded, SandboxUnavailable
+from workflow.trace import Event, Rewarded, RewardTerm, event_to_json
+
+Result = TypeVar("Result")
+RETRY_PAUSE_S = 0.5
+"""Before the first retry; doubled for each further one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """What every step of a training run has in common. `watch` is told of each design and each execution that is
+    done; `program` is the source of `config.program`."""
+
+    config: RolloutConfig
+    designer: Engine
+    executor: Engine
+    sandbox: Sandbox
+    reward: RewardFunction
+    program: str | None = None
+    watch: Callable[[DesignResult | Execution], None] = lambda _: None
+
+    async def step(self, problems: Sequence[Problem], seed: int, folder: Path | None = None) -> list[QuestionTree]:
+        """One tree per problem, in their order. `folder` gets a subfolder per problem with the Designer's turns and a
+        Trace per execution. Raises `EngineFailed` or `SandboxUnavailable` when retries did not help, `NoTokens`, and
+        OSError for what cannot be written; everything else is stopped then."""
+        turns = asyncio.Semaphore(self.config.max_concurrent)
+        questions = [
+            _Question(self, problem, seed, None if folder is None else folder / f"question-{number:04}", turns)
+            for number, problem in enumerate(problems)
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(question.grow()) for question in questions]
+        except ExceptionGroup as failures:
+            raise first_failure(failures) from None
+        trees = [task.result() for task in tasks]
+        self._check_answered([run for tree in trees for run in tree.executions if run.failure != "program_rejected"])
+        return trees
+
+    def _check_answered(self, runs: Sequence[Execution]) -> None:
+        """Slow runs end by their limits; where no run of a step got any reply, it is the engine that hangs."""
+        if runs and all(run.unanswered for run in runs):
+            raise EngineFailed(
+                self.executor.name,
+                f"none of the step's {len(runs)} runs got a reply within wall_s={self.config.limits.wall_s:g}. Fix: "
+                "see whether the engine still works, lower rollout.max_concurrent, or raise rollout.limits.wall_s",
+            )
+
+
+class _Question:
+    """One question's tree while it grows."""
+
+    def __init__(
+        self, rollout: Rollout, problem: Problem, seed: int, folder: Path | None, turns: asyncio.Semaphore
+    ) -> None:
+        self.rollout, self.config = rollout, rollout.config
+        self.problem, self.seed, self.folder, self.turns = problem, seed, folder, turns
+
+    async def grow(self) -> QuestionTree:
+        if self.folder is not None:
+            with _writing(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._design(design)) for design in await self._designs()]
+        return QuestionTree(problem=self.problem, designs=[task.result() for task in tasks])
+
+    async def _designs(self) -> list[Design]:
+        if self.rollout.program is not None:
+            return [Design(index=index, source=self.rollout.program) for index in range(self.config.designs)]
+        sampling = Sampling(
+            temperature=self.config.designer_temperature, max_tokens=self.config.max_tokens, logprobs=True
+        )
+
+        async def sample() -> list[Design]:
+            async with self.turns:
+                designs = await sample_designs(
+                    self.problem.question,
+                    self.rollout.designer,
+                    self.rollout.sandbox,
+                    m=self.config.designs,
+                    sampling=sampling,
+                    style=self.config.style,
+                    repair=self.config.repair,
+                    seed=derived_seed(self.seed, self.problem.id, "designer"),
+                )
+            for design in designs:
+                if design.error is not None and design.error.is_infrastructure:
+                    raise EngineFailed(self.rollout.designer.name, design.error.message)
+            return designs
+
+        try:
+            return await self._retried(sample)
+        except LimitExceeded as outgrown:  # the prompt alone is too long for the model: nothing can be designed
+            return [Design(index=index, error=outgrown.record()) for index in range(self.config.designs)]
+
+    async def _design(self, design: Design) -> DesignResult:
+        place = None if self.folder is None else self.folder / f"design-{design.index:02}.json"
+        if place is not None and design.turns:
+            with _writing(place):
+                place.write_text(design.model_dump_json(indent=1), encoding="utf-8")
+        turns = ((turn.completion, turn.request.sampling) for turn in design.turns)
+        trajectories = designer_trajectories(turns, question=self.problem.id, design=design.index)
+        usage = design.usage
+        design = design.model_copy(update={"turns": []})  # prompts and replies are on disk, and the runs take long
+        if design.error is not None or design.source is None:
+            failure = design.error or Failure(kind="program_rejected", message="there is no program")
+            executions = [not_run(index, failure) for index in range(self.config.executions)]
+        else:
+            source = design.source
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._retried(lambda index=index: self._execution(design.index, source, index)))
+                    for index in range(self.config.executions)
+                ]
+            executions = [task.result() for task in tasks]
+        result = DesignResult(
+            index=design.index,
+            program=design.source,
+            graph=design.graph,
+            failure=None if design.error is None else design.error.kind,
+            trajectories=trajectories,
+            executions=executions,
+            usage=usage,
+        )
+        self.rollout.watch(result)
+        return result
+
+    async def _execution(self, design: int, program: str, index: int) -> Execution:
+        sampling = Sampling(
+            temperature=self.config.executor_temperature, max_tokens=self.config.max_tokens, logprobs=True
+        )
+        name = f"design-{design:02}-execution-{index:02}.jsonl"
+        trace = TraceFile(None if self.folder is None else self.folder / name)
+        async with self.turns:
+            run = await self.rollout.sandbox.run_program(
+                program,
+                self.problem.question,
+                engine=self.rollout.executor,
+                limits=self.config.limits,
+                sampling=sampling,
+                seed=derived_seed(self.seed, self.problem.id, design, index),
+                sink=trace,
+            )
+            raise_infrastructure(run)
+            reward = await self.rollout.reward(self.problem, run, self.rollout.sandbox)
+        trace(reward)
+        execution = Execution(
+            index=index,
+            reward=reward,
+            failure=None if run.failure is None else run.failure.kind,
+            trajectories=executor_trajectories(
+                run.trace.agent_turns, question=self.problem.id, design=design, execution=index
+            ),
+            usage=run.usage,
+            duration_s=run.duration_s,
+            unanswered=_unanswered(run),
+        )
+        self.rollout.watch(execution)
+        return execution
+
+    async def _retried(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        return await retried(attempt, self.config.retries)
+
+
+def _unanswered(run: Run) -> bool:
+    asked = [turn.completion for turn in run.trace.agent_turns]
+    timed_out = run.failure is not None and run.failure.fields.get("limit_kind") == "wall_s"
+    return timed_out and bool(asked) and not any(asked)
+
+
+async def retried(attempt: Callable[[], Awaitable[Result]], retries: int) -> Result:
+    """What `attempt` returns; it is made again, `retries` times at most, where infrastructure failed it."""
+    for number in range(retries):
+        try:
+            return await attempt()
+        except (EngineFailed, SandboxUnavailable):
+            await asyncio.sleep(RETRY_PAUSE_S * 2**number)
+    return await attempt()
+
+
+class TraceFile:
+    """A sink that appends each event to a file at once; holds no file open, as thousands of runs may be under way. An
+    OSError names the file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        if path is not None:
+            with _writing(path):
+                path.unlink(missing_ok=True)  # of an attempt that failed
+
+    def __call__(self, event: Event) -> None:
+        if self._path is not None:
+            with _writing(self._path), self._path.open("a", encoding="utf-8", newline="\n") as file:
+                file.write(event_to_json(event) + "\n")
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """An OSError within, such as a full disk, names the path and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        told = f"{error.strerror} (Fix: make room or allow writing there, then resume)"
+        raise OSError(error.errno, told, str(path)) from error
+
+
+def not_run(index: int, failure: Failure) -> Execution:
+    """The execution of a design that cannot run: reward 0."""
+    reason = f"the design cannot run: {failure.kind}"
+    terms = [RewardTerm(name="correct", value=0.0, weight=1.0, reason=reason)]
+    return Execution(index=index, reward=Rewarded(total=0.0, terms=terms), failure=failure.kind)
+
+
+def derived_seed(seed: int, *parts: str | int) -> int:
+    """A seed in [0, 2^31) for one place in a training run: depends on nothing but its arguments."""
+    text = "/".join(map(str, (seed, *parts)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest()) & 0x7FFFFFFF
+
+
+def raise_infrastructure(run: Run) -> None:
+    """Raise the failure of a run that is none of its program's."""
+    failure = run.failure
+    if failure is None or not failure.is_infrastructure:
+        return
+    reason = failure.message.partition(": ")[2] or failure.message  # the exception puts its own words before
+    if failure.kind == "engine_failed":
+        raise EngineFailed(failure.fields.get("engine", ""), reason, failure.fields.get("attempts", 1))
+    raise SandboxUnavailable(reason)
+
+
+def first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first exception of a group, those of groups within it included."""
+    first = failures.exceptions[0]
+    return first_failure(first) if isinstance(first, BaseExceptionGroup) else first

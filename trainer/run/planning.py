@@ -1,0 +1,253 @@
+"""The dry run: what a training run will do and what it will need, worked out before anything is loaded.
+
+Memory is that of `trainer.update.torch_backend`, which keeps a whole policy on one device, beside its engine; other
+backends divide it. Figures are bounds or estimates, as each says. Nothing here needs torch or a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from tasks.data import read_as
+from trainer.config import DataConfig, PolicyConfig, TrainConfig
+from trainer.credit import active_roles
+from trainer.rollout import apportioned
+from trainer.run.sizes import BYTES, ModelSize, UnknownSize, model_size
+from workflow.usage import PolicyRole
+
+LOGITS_BYTES = 4 * 4 * (1 << 26)
+"""The loss makes up to 2**26 logits at a time in float32 (`trainer.update.loss.CHUNK_LOGITS`), and about four such
+arrays."""
+
+
+class Memory(BaseModel):
+    """Bytes on one device while a policy is updated and its engine is loaded, too."""
+
+    weights: int
+    masters: int
+    """Float32 copies of the trained weights, where these are not float32 themselves."""
+    gradients: int
+    moments: int
+    """AdamW's two."""
+    reference: int
+    """The frozen start weights of the KL term."""
+    activations: int
+    """Estimated, for one micro-batch of the largest size."""
+    logits: int
+    engine_weights: int
+    """The engine's cache comes on top: see `PolicyPlan.cache_bytes_per_request`."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.model_dump().values())
+
+
+class PolicyPlan(BaseModel):
+    """One policy's size. Where the model is not here, `unknown` says why, and there are no figures."""
+
+    name: str
+    model: str
+    roles: list[PolicyRole]
+    unknown: str | None = None
+    missing: bool = False
+    """Whether that is because there is no model, here or in Hugging Face's cache."""
+    parameters: int | None = None
+    trained: int | None = None
+    """Parameters that learn: all, or the adapters'."""
+    memory: Memory | None = None
+    cache_bytes_per_token: int | None = None
+    cache_bytes_per_request: int | None = None
+    """Of full length. The transformers engine holds up to `engine.max_batch` requests, vLLM as many as its
+    `gpu_memory_utilization` leaves room for."""
+    checkpoint_bytes: int | None = None
+
+
+class TokenPlan(BaseModel):
+    """Tokens of one step, prompts and completions together."""
+
+    designer_at_most: int
+    executor_at_most: int
+    """With every limit reached."""
+    executor_single_turn: int
+    """With one agent call per run, of full length."""
+    generated_single_turn: int
+    """Completions alone, of designers and single-turn runs, of full length."""
+
+
+class Stage(BaseModel):
+    """Consecutive steps at which the same roles learn."""
+
+    roles: list[PolicyRole]
+    first: int
+    steps: int
+
+
+class SourcePlan(BaseModel):
+    """One source of problems. `problems` and `epochs` are None where the file is not here, and `unknown` says so."""
+
+    name: str
+    per_step: int
+    problems: int | None = None
+    epochs: float | None = None
+    unknown: str | None = None
+
+
+class Plan(BaseModel):
+    """Everything that `metaagent train --dry-run` shows."""
+
+    policies: list[PolicyPlan]
+    designs_per_step: int
+    runs_per_step: int
+    tokens: TokenPlan
+    stages: list[Stage]
+    sources: list[SourcePlan]
+    checkpoints: int
+    """That are on disk at once, the one being written included."""
+    disk_bytes: int | None
+    """Of those checkpoints; None where a policy's size is unknown."""
+    device_bytes: int | None
+    """What all policies hold on the one device that a run uses, without the engines' caches; None as above."""
+
+
+def plan(config: TrainConfig) -> Plan:
+    """Work out a run. Reads the data files and the models' `config.json` where they are here, in a folder or in Hugging
+    Face's cache; raises `DatasetError` for a data file that is not as its format says, and ValueError for a source that
+    gets no place in a batch."""
+    rollout = config.rollout
+    designs = rollout.questions * rollout.designs
+    runs = designs * rollout.executions
+    policies = [_policy(name, policy, config) for name, policy in config.policies.items()]
+    sizes = [each.checkpoint_bytes for each in policies if each.checkpoint_bytes is not None]
+    memories = [each.memory.total for each in policies if each.memory is not None]
+    written = -(-config.steps // config.checkpoint_every)
+    at_once = min(config.checkpoints_kept + 1, written)
+    return Plan(
+        policies=policies,
+        designs_per_step=designs,
+        runs_per_step=runs,
+        tokens=_tokens(config, designs, runs),
+        stages=_stages(config),
+        sources=_sources(config),
+        checkpoints=at_once,
+        disk_bytes=at_once * sum(sizes) if len(sizes) == len(policies) else None,
+        device_bytes=sum(memories) if len(memories) == len(policies) else None,
+    )
+
+
+def _tokens(config: TrainConfig, designs: int, runs: int) -> TokenPlan:
+    """A turn has at most max_prompt_tokens + max_tokens tokens. Designers have one turn per design, two with repair,
+    none for a fixed program; a run has at most agent_calls turns, and limits.tokens in all of them."""
+    rollout = config.rollout
+    turn = _turn(config)
+    designed = 0 if rollout.program is not None else designs
+    return TokenPlan(
+        designer_at_most=designed * (2 if rollout.repair else 1) * turn,
+        executor_at_most=runs * min(rollout.limits.tokens, rollout.limits.agent_calls * turn),
+        executor_single_turn=runs * min(rollout.limits.tokens, turn),
+        generated_single_turn=(designed + runs) * rollout.max_tokens,
+    )
+
+
+def _turn(config: TrainConfig) -> int:
+    """Tokens of one prompt and its completion, at most."""
+    return config.rollout.max_prompt_tokens + config.rollout.max_tokens
+
+
+def _stages(config: TrainConfig) -> list[Stage]:
+    """Eq. 9 over all steps, the last stage cut where they end."""
+    active = (sorted(active_roles(step, config.schedule, config.stage_length)) for step in range(config.steps))
+    stages: list[Stage] = []
+    for roles, steps in itertools.groupby(active):
+        first = stages[-1].first + stages[-1].steps if stages else 0
+        stages.append(Stage(roles=list(roles), first=first, steps=len(list(steps))))
+    return stages
+
+
+def _sources(config: TrainConfig) -> list[SourcePlan]:
+    """Each source gives the same number at every step. An epoch has as many steps as whole batches fit into it."""
+    counts = apportioned([source.share for source in config.data], config.rollout.questions)
+    return [_source(source, count, config.steps) for source, count in zip(config.data, counts, strict=True)]
+
+
+def _source(source: DataConfig, per_step: int, steps: int) -> SourcePlan:
+    name = f"{source.format}:{source.path.name}"
+    if per_step == 0:
+        raise ValueError(f"{name}: share {source.share:g} is no place in a batch. Fix: raise it, or rollout.questions")
+    if not source.path.exists():
+        return SourcePlan(name=name, per_step=per_step, unknown=f"there is no {source.path}")
+    problems = len(read_as(source.format, source.path))
+    if problems < per_step:
+        raise ValueError(f"{name}: {problems} problems do not fill {per_step} places. Fix: use smaller batches")
+    return SourcePlan(name=name, per_step=per_step, problems=problems, epochs=steps / (problems // per_step))
+
+
+def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:
+    roles: list[PolicyRole] = [role for role, played_by in config.role_policies.items() if played_by == name]
+    folder = _folder(policy.model)
+    if folder is None:
+        reason = (
+            f"{policy.model} is no folder here, and not in Hugging Face's cache. Fix: a model's folder, or "
+            f"`hf download {policy.model} config.json` (a kilobyte; hf comes with huggingface_hub)"
+        )
+        return PolicyPlan(name=name, model=policy.model, roles=roles, unknown=reason, missing=True)
+    try:
+        size = model_size(folder)
+    except UnknownSize as error:
+        return PolicyPlan(name=name, model=policy.model, roles=roles, unknown=str(error))
+    trained = size.adapters(policy.lora.rank, policy.lora.targets) if policy.lora else size.parameters
+    engine_bytes = BYTES.get(_engine_dtype(policy, size), BYTES[policy.dtype])
+    return PolicyPlan(
+        name=name,
+        model=policy.model,
+        roles=roles,
+        parameters=size.parameters,
+        trained=trained,
+        memory=_memory(size, trained, policy, config, engine_bytes),
+        cache_bytes_per_token=size.cache_bytes(engine_bytes),
+        cache_bytes_per_request=size.cache_bytes(engine_bytes) * _turn(config),
+        checkpoint_bytes=_checkpoint(size, trained, policy),
+    )
+
+
+def _folder(model: str) -> Path | None:
+    """Where a model's `config.json` is: its folder, or what was downloaded of it."""
+    if Path(model).is_dir():
+        return Path(model)
+    try:
+        found = importlib.import_module("huggingface_hub").try_to_load_from_cache(model, "config.json")
+    except (ImportError, ValueError):  # ValueError: a path, which is no name of a model
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _memory(size: ModelSize, trained: int, policy: PolicyConfig, config: TrainConfig, engine_bytes: int) -> Memory:
+    """Full fine-tuning in bfloat16 holds 2 + 4 + 4 + 8 = 18 bytes per parameter (weights, masters, gradients, moments),
+    in float32 4 + 0 + 4 + 8 = 16. Adapters are float32 and hold 16 bytes each, beside frozen weights."""
+    number = BYTES[policy.dtype]
+    adapted = policy.lora is not None
+    keeps_reference = config.objective.kl_coefficient > 0 and not adapted
+    return Memory(
+        weights=number * size.parameters + (4 * trained if adapted else 0),
+        masters=0 if adapted or number == 4 else 4 * trained,
+        gradients=4 * trained,
+        moments=8 * trained,
+        reference=number * size.parameters if keeps_reference else 0,
+        activations=size.activation_bytes(policy.max_tokens_per_micro_batch, number, policy.gradient_checkpointing),
+        logits=min(LOGITS_BYTES, 4 * 4 * size.vocabulary * policy.max_tokens_per_micro_batch),
+        engine_weights=engine_bytes * size.parameters,
+    )
+
+
+def _checkpoint(size: ModelSize, trained: int, policy: PolicyConfig) -> int:
+    """The model in its own dtype, AdamW's moments (8 bytes per trained parameter), and 4 more for a float32 master or
+    for an adapter."""
+    number = BYTES[policy.dtype]
+    return number * size.parameters + (8 if number == 4 and policy.lora is None else 12) * trained
+
+
+def _engine_dtype(policy: PolicyConfig, size: ModelSize) -> str:
+    return size.dtype if policy.engine.dtype == "auto" else policy.engine.dtype

@@ -1,0 +1,148 @@
+"""The folder of one training run: which run it holds, and what of it a resumed run will make again.
+
+Checkpoints have a module of their own (`trainer.disk.checkpoint`). Nothing here trains or reads models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from trainer.config import ConfigError, TrainConfig, read_config, to_toml
+from trainer.disk import CheckpointError, metrics_file, plain_files
+
+CONFIG, INPUTS, METRICS, TRACES, CHECKPOINTS = "config.toml", "inputs.json", "metrics.jsonl", "traces", "checkpoints"
+FREE = {"steps", "checkpoint_every", "checkpoints_kept", "rollout.max_concurrent", "rollout.retries"}
+"""What may differ when a run is resumed: it changes no step that both runs make."""
+FREE_AFTER = {
+    f"policies.*.{name}"
+    for name in (
+        "max_tokens_per_micro_batch",
+        "gradient_checkpointing",
+        "shared_prompts",
+        "learning_rate",
+        "designer_learning_rate",
+    )
+}
+"""What may differ, too, since a failed update asks for it. It does change the steps that follow, the learning rates on
+purpose and the others by rounding: from there on it is another run than one that was never stopped."""
+
+_INPUTS = TypeAdapter(dict[str, str])
+"""A sha256 by the path of its file."""
+
+
+class RunChanged(ValueError):
+    """A folder holds another run than the one that is asked for."""
+
+
+def claim(config: TrainConfig, out: Path, *, resume: bool) -> None:
+    """Make `out` this run's folder, or find that it is. One that has not made a step is none yet: it failed to start.
+
+    Raises `RunChanged`, naming the first key or file that differs, where it holds another run, or any run without
+    `resume`, and `CheckpointError` where a run to be resumed has lost its checkpoints and would begin anew.
+    """
+    begun = (out / METRICS).exists() or any((out / CHECKPOINTS).glob("step-*"))
+    inputs = _digests(config)
+    if begun:
+        if not resume:
+            raise RunChanged(f"{out} holds a run already. Fix: continue it with --resume, or choose another folder")
+        before = read_config(out / CONFIG)
+        _check_config(before, config, out)
+        _check_inputs(inputs, out)
+        _check_checkpoints(before.checkpoint_every, out)
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        _check_unclaimed(out)
+        record(config, out)
+    plain_files.replace(out / INPUTS, (json.dumps(inputs, indent=1) + "\n").encode())
+
+
+def _check_unclaimed(out: Path) -> None:
+    """A run that failed to start has left its configuration as `record` writes it; all else is somebody else's."""
+    there = [name for name in (CONFIG, INPUTS, TRACES) if (out / name).exists() or (out / name).is_symlink()]
+    if not there:
+        return
+    try:
+        written = (out / CONFIG).read_bytes() if (out / CONFIG).is_file() else b""
+        if written and written == to_toml(read_config(out / CONFIG)).encode():
+            return
+    except ConfigError:
+        pass  # no run has written it
+    raise RunChanged(f"{out / there[0]} is there already, and of no run. Fix: choose another folder")
+
+
+def record(config: TrainConfig, out: Path) -> None:
+    """Have the folder say that its run goes on with this configuration."""
+    plain_files.replace(out / CONFIG, to_toml(config).encode())
+
+
+def _check_config(before: TrainConfig, config: TrainConfig, out: Path) -> None:
+    then, now = (dict(_flat(each.model_dump(mode="json"))) for each in (before, config))
+    for key in sorted(then.keys() | now.keys()):
+        free = re.sub(r"^policies\.[^.]+", "policies.*", key) in FREE | FREE_AFTER
+        if then.get(key) != now.get(key) and not free:
+            raise RunChanged(
+                f"{out} holds a run with {key} = {then.get(key)!r}, not {now.get(key)!r}. Fix: resume it with what "
+                "it was started with, or choose another folder"
+            )
+
+
+def _digests(config: TrainConfig) -> dict[str, str]:
+    """The sha256 of each file that the order and the content of the steps depend on, by its path."""
+    paths = [source.path for source in config.data]
+    paths += [config.rollout.program] if config.rollout.program else []
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def _check_inputs(inputs: Mapping[str, str], out: Path) -> None:
+    """Folders of earlier versions have no record, and are believed."""
+    path = out / INPUTS
+    if not path.exists():
+        return
+    try:
+        then = _INPUTS.validate_json(path.read_bytes())
+    except ValidationError as error:
+        wrong = error.errors()[0]["msg"]
+        raise RunChanged(f"{path} cannot be read: {wrong}. Fix: remove it, if no input has changed") from None
+    for name, digest in inputs.items():
+        if then.get(name) != digest:
+            raise RunChanged(
+                f"{name} is not the file that the run in {out} began with: its sha256 is {digest}, and was "
+                f"{then.get(name)}. Fix: put that file back, or choose another folder"
+            )
+
+
+def _check_checkpoints(every: int, out: Path) -> None:
+    """After `every` steps the first checkpoint is still to be written: a kill just then leaves that many lines."""
+    steps = (out / METRICS).read_bytes().count(b"\n") if (out / METRICS).exists() else 0
+    if steps > every and not any((out / CHECKPOINTS).glob("step-*")):
+        raise CheckpointError(
+            f"{out / METRICS} has {steps} steps, and {out / CHECKPOINTS} holds no checkpoint of them: the run would "
+            "begin anew and forget them. Fix: put the checkpoints back, or choose another folder"
+        )
+
+
+def forget_after(out: Path, steps: int) -> None:
+    """Remove metrics and traces of the steps after the first `steps`: they will be made again."""
+    metrics_file.cut(out / METRICS, steps - 1)
+    for folder in (out / TRACES).glob("step-*"):
+        number = folder.name.removeprefix("step-")
+        if number.isdecimal() and int(number) >= steps and folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+
+
+def _flat(values: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their plain values."""
+    items = values.items() if isinstance(values, Mapping) else enumerate(values) if isinstance(values, list) else None
+    if items is None:
+        yield key, values
+        return
+    for name, value in items:
+        yield from _flat(value, f"{key}.{name}" if key else str(name))

@@ -1,0 +1,128 @@
+"""What one training step was like, as one line of `metrics.jsonl`: rewards by role and term, structures, failures, the
+update's own figures, and where the time went.
+
+Pure functions over rollout trees. Nothing here decides anything or shows anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from pydantic import BaseModel
+
+from trainer.credit import ROLES, RuleName, silent_groups
+from trainer.evaluate import Diversity, Spread, diversity, spread, structure_shares
+from trainer.trees import QuestionTree
+from trainer.update import UpdateReport
+from workflow.completion import Usage
+from workflow.failures import FailureKind
+from workflow.usage import PolicyRole
+
+
+class Timings(BaseModel):
+    """Seconds, and what they bring. The one part of a report that another run of the same step need not repeat."""
+
+    rollout_s: float = 0.0
+    update_s: float = 0.0
+    sync_s: float = 0.0
+    """New weights into the engines."""
+    tokens_per_s: float = 0.0
+    """Completion tokens of the rollout per second of the whole step."""
+    prefix_tokens: int | None = None
+    """Prompt tokens that the engines did not read again: what runs at the same time decides that."""
+
+
+class StepReport(BaseModel):
+    step: int
+    active: list[PolicyRole]
+    """Roles that learned."""
+    questions: int
+    designs: int
+    executions: int
+    reward: float
+    """Mean over executions."""
+    reward_by_role: dict[PolicyRole, float]
+    """Mean over a role's trajectories of the reward that each was credited with."""
+    terms: dict[str, float]
+    """Mean of each term of the reward (R_correct, the formats), before its weight, over executions."""
+    correct: float
+    """Share of executions."""
+    solved: float
+    """Share of questions that some execution solved."""
+    ready: float
+    """Share of designs that could run."""
+    structures: dict[str, float]
+    """Share of each structure among designs with a graph (Table 6)."""
+    diversity: Diversity
+    failures: dict[FailureKind, int]
+    """Executions by how they failed; those of designs that could not run included."""
+    silent: dict[PolicyRole, float]
+    """Share of questions whose rewards are all equal: they teach the role nothing."""
+    lengths: dict[PolicyRole, Spread]
+    """Tokens that the policy chose, per trajectory."""
+    usage: dict[PolicyRole, Usage]
+    """Without `prefix_tokens`, which are among the timings."""
+    updates: dict[str, UpdateReport]
+    """By policy; none where nothing could be learned."""
+    weights: dict[str, int]
+    """Version of each policy's weights after the step."""
+    timings: Timings = Timings()
+
+
+def step_report(
+    step: int,
+    active: Sequence[PolicyRole],
+    trees: Sequence[QuestionTree],
+    rule: RuleName,
+    updates: Mapping[str, UpdateReport],
+    weights: Mapping[str, int],
+    timings: Timings,
+) -> StepReport:
+    designs = [design for tree in trees for design in tree.designs]
+    executions = [execution for design in designs for execution in design.executions]
+    graphs = [design.graph for design in designs if design.graph is not None]
+    trajectories = {
+        "designer": [(t, design.mean_reward) for design in designs for t in design.trajectories],
+        "executor": [(t, run.reward.total) for run in executions for t in run.trajectories],
+    }
+    names = dict.fromkeys(term.name for run in executions for term in run.reward.terms)
+    silent: dict[PolicyRole, float] = {}
+    for role in ROLES:
+        flat, questions = silent_groups(trees, role, rule)
+        if questions:
+            silent[role] = flat / questions
+    usage: dict[PolicyRole, Usage] = {
+        "designer": Usage.total(design.usage for design in designs),
+        "executor": Usage.total(run.usage for run in executions),
+    }
+    return StepReport(
+        step=step,
+        active=sorted(active),
+        questions=len(trees),
+        designs=len(designs),
+        executions=len(executions),
+        reward=fmean(run.reward.total for run in executions),
+        reward_by_role={
+            role: fmean(reward for _, reward in trajectories[role]) for role in ROLES if trajectories[role]
+        },
+        terms={
+            name: sum(term.value for run in executions for term in run.reward.terms if term.name == name)
+            / len(executions)
+            for name in names
+        },
+        correct=fmean(run.correct for run in executions),
+        solved=fmean(any(run.correct for run in tree.executions) for tree in trees),
+        ready=fmean(design.failure is None for design in designs),
+        structures=structure_shares(graphs),
+        diversity=diversity(graphs),
+        failures=Counter(run.failure for run in executions if run.failure is not None),
+        silent=silent,
+        lengths={role: spread([t.chosen for t, _ in trajectories[role]]) for role in ROLES if trajectories[role]},
+        usage={role: replace(total, prefix_tokens=None) for role, total in usage.items()},
+        updates={name: update for name, update in updates.items() if update.computed_samples},
+        weights=dict(weights),
+        timings=timings.model_copy(update={"prefix_tokens": Usage.total(usage.values()).prefix_tokens}),
+    )

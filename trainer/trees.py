@@ -1,0 +1,66 @@
+"""What the rollout of one step brings: for each question a tree of M designs with N executions each, as plain data.
+
+Grown by `trainer.rollout`, read by credit rules and reports. Nothing here runs, rewards or credits anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tasks.problems import Problem
+from trainer.samples import Trajectory
+from workflow.completion import Usage
+from workflow.failures import FailureKind
+from workflow.graph import GraphNode
+from workflow.trace import Rewarded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One execution of a design, or what stands for it where the design could not run."""
+
+    index: int
+    reward: Rewarded
+    failure: FailureKind | None = None
+    trajectories: list[Trajectory] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    duration_s: float = 0.0
+    unanswered: bool = False
+    """Its time was up while it waited for its first reply."""
+
+    @property
+    def correct(self) -> bool:
+        return any(term.name == "correct" and term.value == 1 for term in self.reward.terms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignResult:
+    """One design of a question with its executions."""
+
+    index: int
+    program: str | None
+    graph: GraphNode | None
+    failure: FailureKind | None
+    """Why it could not run; its executions then have reward 0."""
+    trajectories: list[Trajectory]
+    """The Designer's; none where the program was given."""
+    executions: list[Execution]
+    usage: Usage = field(default_factory=Usage)
+    """Of the Designer's replies."""
+
+    @property
+    def mean_reward(self) -> float:
+        """Eq. 4."""
+        return sum(execution.reward.total for execution in self.executions) / len(self.executions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionTree:
+    """M designs of one question, ordered by index, with N executions each."""
+
+    problem: Problem
+    designs: list[DesignResult]
+
+    @property
+    def executions(self) -> list[Execution]:
+        return [execution for design in self.designs for execution in design.executions]

@@ -1,0 +1,148 @@
+"""The update protocol: what holds one policy's weights and its optimizer, and learns from samples.
+
+`trainer.update.torch_backend` is one process of plain torch; a DeepSpeed backend will sit behind the same protocol and
+has to pass the same suite (`tests/trainer/update/test_every_backend.py`). A backend knows samples and an objective, and
+no problem, program, reward, paper or engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.protocol import Probe
+from trainer.samples import Sample
+
+
+class PolicyObjective(BaseModel):
+    """The clipped surrogate of MetaAgent-X, Eqs. 2 and 3, with what is named here. See `trainer.update.loss`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ratio: Literal["token", "sequence", "sequence-mean"] = "token"
+    """Of which the importance ratio is taken: each token (GRPO), the whole output (Eq. 3 as written), or its geometric
+    mean per token (GSPO)."""
+    aggregation: Literal["trajectory", "token", "group"] = "trajectory"
+    """What counts as one: each trajectory with the mean over its tokens (Eq. 2), each token (DAPO), or each group with
+    the mean over its trajectories."""
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: float = Field(default=0.2, gt=0)
+    """1 - clip_low and 1 + clip_high bound the ratio; Eq. 2 has one epsilon for both, DAPO's clip-higher 0.28 above."""
+    truncation: float | None = Field(default=2.0, gt=0)
+    """Truncated importance sampling: each token's weight is min(pi_old / pi_behaviour, this), for an engine whose
+    log-probabilities differ from the trainer's. None leaves it out."""
+    kl_coefficient: float = Field(default=0.0, ge=0)
+    """Times the KL divergence from the reference policy (the weights at the start), added to the loss."""
+    mini_batches: int = Field(default=1, ge=1)
+    """Optimizer steps per update: the samples are dealt into as many parts, in their order."""
+
+
+class ImitationObjective(BaseModel):
+    """Supervised fine-tuning: the mean negative log-likelihood of the masked tokens. Advantages and behaviour
+    log-probabilities are not used."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Objective = PolicyObjective | ImitationObjective
+
+
+class LoraSettings(BaseModel):
+    """Low-rank adapters in place of full fine-tuning (peft; Hu et al., 2021). The weights below them stay as they are,
+    and are the reference policy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class UpdateReport(BaseModel):
+    """What one update saw. Means are over the tokens that the policy chose and that were computed; samples with
+    advantage 0 count in the loss's denominators and, without KL, are not computed. Where none was computed, loss, norm
+    and means are these defaults and 0: nothing was measured."""
+
+    loss: float
+    """Mean over the optimizer steps."""
+    gradient_norm: float
+    """Before clipping; the last mini-batch's."""
+    steps: int
+    """Optimizer steps taken: 0 where no sample was computed."""
+    samples: int
+    computed_samples: int
+    tokens: int
+    """Chosen tokens that were computed."""
+    ratio_mean: float = 1.0
+    ratio_max: float = 1.0
+    clipped: float = 0.0
+    """Share of tokens where the clipped branch was the smaller one."""
+    kl: float = 0.0
+    """Estimated divergence from the reference, k3 estimator; 0 where it was not asked for."""
+    entropy: float = 0.0
+    """Of the policy's distribution, in nats, at the temperature of the rollout."""
+    gap_mean: float = 0.0
+    """Of |trainer's old - engine's log-probability|, with its tail."""
+    gap_p99: float = 0.0
+    gap_max: float = 0.0
+    truncated: float = 0.0
+    """Share of tokens whose importance weight was cut."""
+    duration_s: float = 0.0
+
+
+class UpdateFailed(RuntimeError):
+    """A loss or gradient is not finite, or memory ran out. The optimizer step that it was meant for was not taken;
+    those of earlier mini-batches were."""
+
+
+class ModelUnusable(ValueError):
+    """A model that cannot be loaded or cannot be trained here. The message names it and says what to do."""
+
+
+class Backend(Protocol):
+    """One policy. Calls block and are made one at a time."""
+
+    steps: int
+    """Optimizer steps taken since the beginning."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the optimizer steps to come. Set between updates by whoever has a schedule; `save` does not keep it."""
+        ...
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None: ...
+
+    def update(self, samples: Sequence[Sample], objective: Objective) -> UpdateReport:
+        """Learn from samples. Raises `UpdateFailed`, and ValueError for samples that do not fit the model."""
+        ...
+
+    def logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """For each sample one natural log-probability per token, at the sample's temperature; 0 where the mask is 0."""
+        ...
+
+    def weights(self) -> Mapping[str, Any]:
+        """All weights as tensors, named as in the model's checkpoint, adapters merged: what an engine is updated with.
+        They may share memory with the model."""
+        ...
+
+    def probe(self, token_ids: Sequence[int]) -> Probe:
+        """What the model says about some tokens, for the engine's check of an update."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the policy into an empty folder: `model/`, which plain transformers loads, and `optimizer/`. Syncs the
+        files to disk."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Take over what `save` wrote, bit for bit: what follows is as if there had been no break."""
+        ...
+
+    def close(self) -> None:
+        """Release memory and processes. Calling it twice is harmless."""
+        ...

@@ -1,0 +1,108 @@
+"""The optimizer's part of one policy on disk, and whether files fit what they are read into: safetensors and JSON only.
+
+`folder/model` and `folder/adapter` are written by transformers and peft. Flipped bits are not looked for: that is done
+where checkpoints are chosen (`trainer.disk.checkpoint` knows every file's SHA-256).
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trainer.disk import plain_files
+from trainer.update.backend import LoraSettings
+
+if TYPE_CHECKING:
+    import torch
+
+STATE, TENSORS = "optimizer/state.json", "optimizer/optimizer.safetensors"
+FIX = "load it into the model and settings that it came from"
+
+
+_WHOLE = ("model.safetensors", "adapter_model.safetensors")
+_INDEX = "model.safetensors.index.json"
+
+
+class _Index(BaseModel):
+    weight_map: dict[str, str]
+
+
+class State(BaseModel):
+    """What is no tensor."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    steps: int = Field(ge=0)
+    dtype: str
+    lora: LoraSettings | None
+    start: str | None
+    """Fingerprint of the frozen weights: what adapters are added to, or the reference. None where there are none."""
+
+
+def write(folder: Path, state: State, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write `folder/optimizer`."""
+    from safetensors.torch import save_file
+
+    (folder / STATE).parent.mkdir()
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
+    (folder / STATE).write_text(state.model_dump_json(indent=1), encoding="utf-8")
+
+
+def read_state(folder: Path) -> State:
+    """Raises ValueError where there is none."""
+    try:
+        return State.model_validate_json(plain_files.read(folder / STATE))
+    except (OSError, ValidationError) as error:
+        raise _unreadable(folder / STATE, error) from error
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a safetensors file, or of those in a folder that transformers or peft wrote, on the CPU; what was
+    put beside them is not read. Raises ValueError for files that are missing, cut short, links or no such files."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    tensors: dict[str, torch.Tensor] = {}
+    try:
+        for file in _written(path) if path.is_dir() else [path]:
+            os.close(plain_files.opened(file))
+            tensors |= load_file(file)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unreadable(path, error) from error
+    return tensors
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+    return ValueError(f"{path} cannot be read: {said}. Fix: load another checkpoint")
+
+
+def _written(folder: Path) -> list[Path]:
+    for name in _WHOLE:
+        if os.path.lexists(folder / name):
+            return [folder / name]
+    if not os.path.lexists(folder / _INDEX):
+        return [folder / _WHOLE[0]]
+    listed = _Index.model_validate_json(plain_files.read(folder / _INDEX)).weight_map.values()
+    return [plain_files.inside(folder, name) for name in sorted(set(listed))]
+
+
+def check_fits(path: Path, given: Mapping[str, torch.Tensor], held: Mapping[str, torch.Tensor]) -> None:
+    """Raise ValueError, naming `path`, unless both have the same names, shapes and types, and `given` finite values."""
+    for name in [*held, *given]:
+        if name not in given or name not in held:
+            raise ValueError(f"{path} {'has no' if name not in given else 'has an unknown'} {name!r}. Fix: {FIX}")
+        there, here = given[name], held[name]
+        if there.shape != here.shape or there.dtype != here.dtype:
+            raise ValueError(
+                f"{path} has {name!r} as {there.dtype} {list(there.shape)}, and here it is {here.dtype} "
+                f"{list(here.shape)}. Fix: {FIX}"
+            )
+        if not there.isfinite().all():
+            raise ValueError(f"{path} has {name!r} with values that are not finite. Fix: load another checkpoint")
