@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+import random
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from sandbox.conformance.attacks.attack import Attack
+from sandbox.conformance.probes import BY_FAMILIES
 from sandbox.conformance.sandbox_page import Seen
 from sandbox.conformance.subject import Subject
 
@@ -28,3 +31,11 @@ class Bench:
             return await asyncio.wait_for(work, timeout_s)
 
         return self._runner.run(within())
+
+
+def drawn(attacks: Sequence[Attack], draw: random.Random, share: Callable[[Attack], float]) -> list[Attack]:
+    """A sample of some attacks, each with the probability `share`, and at least one for every wall that is seen by
+    attacks: nothing is known of a wall that nothing was tried on."""
+    order = draw.sample(attacks, len(attacks))
+    needed = {next(a.id for a in order if a.family in families) for families in BY_FAMILIES.values()}
+    return [attack for attack in attacks if draw.random() < share(attack) or attack.id in needed]

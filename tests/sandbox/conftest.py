@@ -8,7 +8,7 @@ from typing import Any
 
 import docker_engine
 import pytest
-from bench import EVERYTHING, PAGE, SEEN, Bench
+from bench import EVERYTHING, PAGE, SEEN, Bench, drawn
 from grader import passed_tests
 from jails import Jail, why_not
 
@@ -105,17 +105,15 @@ def bench(request: pytest.FixtureRequest, outside: Outside) -> Iterator[Bench]:
 def corpus(bench: Bench, config: pytest.Config) -> list[Attack]:
     """All attacks. Of a sample one of each family and kind on backends where a container is started for every run; and
     without containers, where mode j gets all, half of those on the policy in mode j0, which has the same one."""
+    draw = random.Random(config.option.sample_seed)
     if not EVERYTHING and bench.subject.backend.name == "process/j0" and not backends.why_not(backends.BACKENDS[0]):
-        draw = random.Random(config.option.sample_seed)
-        return [attack for attack in ATTACKS if attack.kind != "program" or draw.random() < 0.5]
+        return drawn(ATTACKS, draw, lambda attack: 0.5 if attack.kind == "program" else 1)
     if config.option.sample >= 1 or bench.subject.backend.name not in ("docker/strict", "docker/gvisor"):
         return [*ATTACKS]
     groups: dict[tuple[str, str], list[Attack]] = {}
     for attack in ATTACKS:
         groups.setdefault((attack.family, attack.kind), []).append(attack)
-    draw = random.Random(config.option.sample_seed)
-    drawn = [draw.choice(group) for group in groups.values()]
-    return [attack for attack in drawn if draw.random() < 2 * config.option.sample]
+    return drawn([draw.choice(group) for group in groups.values()], draw, lambda attack: 2 * config.option.sample)
 
 
 @pytest.fixture(scope="session")

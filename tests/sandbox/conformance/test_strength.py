@@ -1,9 +1,10 @@
 """The strength table claims what the suite sees, neither more nor less, for every configuration that runs here."""
 
+import random
 from pathlib import Path
 
 import pytest
-from bench import Bench
+from bench import Bench, drawn
 
 from sandbox.conformance.attacks import ATTACKS, FAMILIES
 from sandbox.conformance.contain import Verdict
@@ -11,6 +12,8 @@ from sandbox.conformance.outside import Outside
 from sandbox.conformance.probes import BY_FAMILIES, BY_QUESTION, walls_seen
 from sandbox.conformance.sandbox_page import BEGIN, END, Seen, result_table, strength_table, written_into
 from sandbox.strength import CONFIGURATIONS, WALLS
+
+NETWORK = next(attack for attack in ATTACKS if attack.family == "network")
 
 
 @pytest.mark.timeout(1800)
@@ -32,21 +35,28 @@ def test_every_wall_is_probed_and_every_probe_is_of_a_wall() -> None:
     assert all(wall.otherwise for wall in WALLS if len(wall.by) < len(CONFIGURATIONS))
 
 
-def test_an_attack_that_gets_through_takes_its_wall_down(
-    bench: Bench, outside: Outside, verdicts: dict[str, list[Verdict]]
-) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sample_tries_every_wall(seed: int, share: float) -> None:
+    sample = drawn(ATTACKS, random.Random(seed), lambda attack: share)
+    tried = {attack.family for attack in sample}
+    assert all(tried & families for families in BY_FAMILIES.values())
+    assert len(sample) == len({attack.id for attack in sample})
+    assert len(sample) <= len(BY_FAMILIES) if share == 0 else abs(len(sample) / len(ATTACKS) - share) < 0.1
+
+
+def test_an_attack_that_gets_through_takes_its_wall_down(bench: Bench, outside: Outside) -> None:
     """The control: one escape is enough."""
-    network = verdicts["network"][0]
-    leaked = Verdict(network.attack, ("somebody connected",))
-    seen = bench.run(walls_seen(bench.subject, [*verdicts["network"], leaked], outside))
+    held, leaked = Verdict(NETWORK), Verdict(NETWORK, ("somebody connected",))
+    assert bench.run(walls_seen(bench.subject, [held], outside))["network"] is True
+    seen = bench.run(walls_seen(bench.subject, [held, leaked], outside))
     assert seen["network"] is False
     assert "signals" not in seen, "nothing was tried"
 
 
-def test_the_page_names_what_did_not_run_and_what_got_through(verdicts: dict[str, list[Verdict]]) -> None:
-    attack = verdicts["network"][0].attack
+def test_the_page_names_what_did_not_run_and_what_got_through() -> None:
     results = [
-        Seen("process/j", verdicts=[Verdict(attack, ("it got out",))], passed=2, failed={"some_check": "no"}),
+        Seen("process/j", verdicts=[Verdict(NETWORK, ("it got out",))], passed=2, failed={"some_check": "no"}),
         Seen("docker/gvisor", why_not="no runsc"),
     ]
     text = result_table(results)
