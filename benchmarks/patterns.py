@@ -3,7 +3,7 @@
 Every pattern of the rooms is run over texts that are grown out of its own parts: what stands before a repetition, then
 the repeated part many times, then something that does not fit; and the beginnings of what it matches, over and over,
 each on a line or a word of its own where the pattern looks at those. A pattern that holds a text of 20,000 characters
-for more than 100 ms is named with that text, linear or not, and so is one that holds it for more than 20 ms and four
+for more than 100 ms is named with that text, linear or not, and so is one that holds it for more than 5 ms and four
 times the text for more than eight times as long. Patterns that are made inside functions are evaluated with their
 module's names; those that need more are listed, and looked at by people. This is a search for counterexamples, not a
 proof; readers as a whole are grown in `tests/test_readers.py`.
@@ -29,7 +29,7 @@ LENGTH = 20_000
 """Characters of the longest text."""
 SLOW_S = 0.1
 """A linear pattern takes about a millisecond."""
-WORTH_A_LOOK_S = 0.02
+WORTH_A_LOOK_S = 0.005
 GROWTH = 8.0
 """How much longer four times a text may take that is worth a look: 4 is linear, 16 is quadratic."""
 ENOUGH_S = 2.0

@@ -8,16 +8,20 @@ prevents nothing: readers of hostile text are linear, bounded, or jailed.
 from __future__ import annotations
 
 import asyncio
-import faulthandler
+import itertools
 import logging
-import tempfile
+import sys
+import threading
 import time
+import traceback
 from dataclasses import dataclass
 from types import TracebackType
 
 STALL_S = 0.5
 """A stall worth telling."""
 BEAT_S = 0.1
+FRAMES = 40
+"""So many of the innermost are told."""
 
 _log = logging.getLogger("metaagent")
 
@@ -28,7 +32,8 @@ class Stall:
 
     seconds: float
     stack: str
-    """What the process was doing half a second into it, the innermost call first; empty where nobody could look."""
+    """What the loop's thread was in, the innermost call first, half a second into it or as soon as another thread could
+    look: a regular expression holds the interpreter to its end. Empty where none could."""
 
 
 class StallWatch:
@@ -39,7 +44,11 @@ class StallWatch:
         self.stalls: list[Stall] = []
 
     async def __aenter__(self) -> StallWatch:
-        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115  (closed at the end)
+        self._beat_at, self._seen = time.monotonic(), (0.0, "")
+        self._ended = threading.Event()
+        # Not `faulthandler.dump_traceback_later`: it reads frames while they change, which can end the process.
+        self._looking = threading.Thread(target=self._look, args=(threading.get_ident(),), daemon=True)
+        self._looking.start()
         self._beating = asyncio.create_task(self._beat())
         return self
 
@@ -48,28 +57,34 @@ class StallWatch:
     ) -> None:
         self._beating.cancel()
         await asyncio.gather(self._beating, return_exceptions=True)
-        faulthandler.cancel_dump_traceback_later()
-        self._stacks.close()
+        self._ended.set()
+        await asyncio.to_thread(self._looking.join, 1)
 
     async def _beat(self) -> None:
         while True:
-            # Written by a thread of C's, which needs no interpreter lock: a regular expression holds it to its end.
-            faulthandler.dump_traceback_later(BEAT_S + STALL_S, file=self._stacks)
-            before, queued = time.monotonic(), _queued_s()
+            self._beat_at, queued = time.monotonic(), _queued_s()
             await asyncio.sleep(BEAT_S)
-            late = time.monotonic() - before - BEAT_S - (_queued_s() - queued)
+            late = time.monotonic() - self._beat_at - BEAT_S - (_queued_s() - queued)
             self.longest_s = max(self.longest_s, late)
             if late > STALL_S:
                 self._tell(late)
 
+    def _look(self, thread: int) -> None:
+        """In a thread of its own: what the loop's is in, once for every beat that is late."""
+        while not self._ended.wait(BEAT_S):
+            beat_at = self._beat_at
+            if self._seen[0] != beat_at and time.monotonic() - beat_at > BEAT_S + STALL_S:
+                frames = itertools.islice(traceback.walk_stack(sys._current_frames().get(thread)), FRAMES)
+                lines = [
+                    f'  File "{frame.f_code.co_filename}", line {line} in {frame.f_code.co_name}'
+                    for frame, line in frames
+                ]
+                self._seen = (beat_at, "\n".join(lines))
+
     def _tell(self, seconds: float) -> None:
-        self._stacks.seek(0)
-        stack = self._stacks.read(4000).decode(errors="replace")
-        self._stacks.seek(0)
-        self._stacks.truncate()
-        main = stack.rpartition("most recent call first):\n")[2] or stack
-        self.stalls.append(Stall(seconds, main))
-        _log.warning("nothing else could run for %.2f s; the process was in:\n%s", seconds, main.rstrip())
+        stack = self._seen[1] if self._seen[0] == self._beat_at else ""
+        self.stalls.append(Stall(seconds, stack))
+        _log.warning("nothing else could run for %.2f s; the process was in:\n%s", seconds, stack or "  (unknown)")
 
 
 def _queued_s() -> float:

@@ -28,7 +28,7 @@ _REPEATING = re.compile(r"(?<!\d)(\d{1,20})?\.(\d{0,20})\\(?:overline|bar|dot)\s
 _REALS = re.compile(r"\\text\s*\{\s*all real(?:s| numbers)\s*\}|all real(?:s| numbers)", re.IGNORECASE)
 _INLINE = re.compile(r"(?<!\\)\$")
 _DOLLAR = re.compile(r"\\(?:text|mathrm)\s*\{\s*\\?\$\s*\}")
-_DEGREES = re.compile(r"(\d++(?:\.\d++)?)\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})")
+_DEGREES = re.compile(r"(?<!\d)(\d++(?:\.\d++)?)\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})")
 _ANGLE_OF = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|cis)(?![A-Za-z])")
 _CIS = re.compile(
     r"\\cis\s*(\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\}|(?:\\left)?\((?:[^()]|\([^()]*\))*?\)|\{[^{}]*\}|[\d.]*(?:\\pi)?)"

@@ -88,7 +88,8 @@ _FRACTION = re.compile(
     r"\{ ?((?:\\(?:text|mathrm|mbox) ?\{[^{}]*\} ?(?:\^ ?\{? ?-?\d ?\}?)? ?)+)\}$"
 )
 _TOKEN = re.compile(
-    r"(?P<text>\\(?:text(?:bf|it|rm|tt|sf|normal)?|mbox|mathrm|mathbf) ?\{[^{}0-9$%]*(?:\^\{?\d\}?)?[^{}0-9$%]*\})"
+    r"(?P<text>\\(?:text(?:bf|it|rm|tt|sf|normal)?|mbox|mathrm|mathbf) ?"
+    r"\{(?:[^{}0-9$%^]|\^(?!\{?\d))*+(?:\^\{?\d\}?[^{}0-9$%]*+)?\})"
     r"|(?P<degree>\^ ?(?:\\circ|\{ ?\\circ ?\}))|(?P<power>\^ ?(?:\{ ?-?\d ?\}|-?\d))"
     r"|(?P<dot>\\cdot(?![A-Za-z])|\*)|(?P<slash>/)|(?P<blank> |\\[ ,;:!]|~)|(?P<command>\\(?:[A-Za-z]+|.))"
     r"|(?P<word>[A-Za-zμ]+)|(?P<other>.)",
