@@ -15,6 +15,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The published program that the demo runs, where a copy of it lies beside the project; else the demo's own.
 PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
+# The tests start hundreds of Pythons, each of which would compile everything anew.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo docs speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-gpu check test-all soak bench bench-sandbox clean
