@@ -65,7 +65,7 @@ def test_looking_at_a_stall_disturbs_nothing() -> None:
                 await asyncio.sleep(0.3)
                 end = time.thread_time() + STALL_S + 0.4
                 while time.thread_time() < end:
-                    assert deep(40) == 820
+                    assert deep(20) == 210
             await asyncio.sleep(0.3)
         return watch
 
