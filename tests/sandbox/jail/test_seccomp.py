@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jails import Jail
 
+from sandbox.containers.profile import seccomp_profile
 from sandbox.jail import seccomp
 
 ALLOW, EPERM, ENOSYS, PRETEND = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS, 0x50000
@@ -93,6 +94,35 @@ def test_a_program_may_do_much_less_than_code():
     assert len(allowed["program"]) < 50
     opening = {"open": 2, "openat": 257, "creat": 85, "stat": 4, "dup": 32, "pipe": 22, "socketpair": 53, "ioctl": 16}
     assert not allowed["program"] & set(opening.values())
+
+
+NAMES = {
+    number: name
+    for table in vars(seccomp).values()
+    if isinstance(table, dict)
+    for name, number in table.items()
+    if isinstance(name, str) and isinstance(number, int)
+}
+SOME_ARGUMENTS = ((), (1,) * 6, (0x3D0F00,), (seccomp.PR_SET_NAME,), (0, 0x5401), (0, 128))
+"""With one of them each call that is allowed under conditions is allowed."""
+
+
+def test_a_container_refuses_nothing_that_a_jail_allows() -> None:
+    """Its filter lies below theirs, and refuses with an error of its own."""
+    singles = "mmap mprotect futex flock socketpair getpriority prlimit64 prctl clone fcntl ioctl sendto".split()
+    names = NAMES | {getattr(seccomp, f"_{name.upper()}"): name for name in singles}
+    rules = json.loads(seccomp_profile())["syscalls"]
+    allowed = {name for rule in rules if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
+    for program in FILTERS.values():
+        answered = {
+            number
+            for number in range(500)
+            if {decide(program, number, args) for args in SOME_ARGUMENTS} & {ALLOW, PRETEND, AGAIN}
+        }
+        assert len(answered) > 40
+        assert {names[number] for number in answered} - allowed == set()
+    conditional = {"socketpair", "clone", "prctl", "ioctl", "futex", "flock", "sendto", "prlimit64", "fcntl"}
+    assert conditional <= {names[number] for number in answered}
 
 
 def test_threads_yes_processes_and_namespaces_no():
