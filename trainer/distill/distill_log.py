@@ -179,7 +179,7 @@ class DistillLog:
                 if record.question in self._places:
                     self._places[record.question] = place
                     self.report = added(self.report, record)
-            self._file = opened.enter_context(attempts.open("ab"))
+            self._file = opened.enter_context(plain_files.appended(attempts))
             self._open = opened.pop_all()
 
     def missing(self) -> set[str]:
@@ -211,7 +211,7 @@ class DistillLog:
 
     def _rows(self) -> Iterator[Row]:
         """All rows, in the order of the problems."""
-        with (self.folder / ATTEMPTS).open("rb") as file:
+        with open(plain_files.opened(self.folder / ATTEMPTS), "rb") as file:
             for place in self._places.values():
                 if place is not None:
                     file.seek(place)

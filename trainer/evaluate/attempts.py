@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TextIO
+from typing import Any, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from trainer.disk import agree, has_lines, line_of, only_writer, read_records
+from trainer.disk import agree, has_lines, line_of, only_writer, plain_files, read_records
 from workflow.answers import Domain
 from workflow.failures import FailureKind
 from workflow.graph import GraphNode, Structure
@@ -73,7 +73,7 @@ class AttemptLog:
         self.folder = folder
         self.kept: list[Attempt] = []
         """What the folder held when it was opened."""
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
         self._open = ExitStack()
         if folder is None:
             return
@@ -84,12 +84,12 @@ class AttemptLog:
             agree(folder / SETTINGS, made_by, begun=has_lines(results))
             if results.exists():
                 self.kept = [attempt for _, attempt in read_records(results, Attempt)]
-            self._file = opened.enter_context(results.open("a", encoding="utf-8", newline="\n"))
+            self._file = opened.enter_context(plain_files.appended(results))
             self._open = opened.pop_all()
 
     def add(self, attempt: Attempt) -> None:
         if self._file is not None:
-            self._file.write(line_of(attempt))
+            self._file.write(line_of(attempt).encode())
             self._file.flush()
 
     def trace(self, problem: str, attempt: int) -> str | None:
