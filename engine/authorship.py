@@ -17,7 +17,17 @@ from typing import Any, get_args
 
 from workflow.answers import Domain, code_answers, final_answer, math_answers
 from workflow.completion import ChatMessage
-from workflow.text import blocks, boxes, delivery, echoed_lines, fences, marked_lines, without_blocks, without_lines
+from workflow.text import (
+    blocks,
+    boxes,
+    delivery,
+    echoed_lines,
+    fences,
+    kept,
+    marked_lines,
+    without_blocks,
+    without_lines,
+)
 from workflow.tools import parse_tool_calls
 
 MAX_READ = 256 << 10
@@ -77,7 +87,7 @@ class Authorship:
         """A reply to these turns, by an agent that was shown these tools."""
         reply = reply[-MAX_READ:]
         told = [*(turn["content"] for turn in messages), *_texts_in(tools)]
-        echoes = echoed_lines(reply, told) - self._lines if marked_lines(reply) else set[str]()
+        echoes = echoed_lines(reply, told) - self._lines
         text = without_lines(reply, echoes)
         answers: dict[Domain, str] = {}
         boxed = self._boxed(reply, echoes)
@@ -95,9 +105,10 @@ class Authorship:
         if codes:
             even = [_even(text) for text in told]
             self._shown += [_even(body) for body in codes[-REPEATABLE:] if not self._is_told(body, even)]
-        self._lines |= marked_lines(text) | marked_lines(delivery(text)[0])
+        self._lines.update(marked_lines(text), marked_lines(delivery(text)[0]))
         self._mentioned |= _boxes_in(text)
-        self._given |= {_key(answer) for domain, answer in answers.items() if domain == "math"}
+        if "math" in answers:
+            self._given.add(_key(answers["math"]))
 
     def ran(self, code: str, stdout: str, stdin: str = "") -> None:
         """What code printed: an agent's own, where the agent wrote the code, and it was given nothing to repeat."""
@@ -205,11 +216,12 @@ def _even(text: str) -> str:
     return "\n".join(["", *filter(None, lines), ""])
 
 
-def _boxes_in(text: str) -> set[str]:
+@kept
+def _boxes_in(text: str) -> frozenset[str]:
     """What could be read as an answer if it stood alone: all boxes in no other box, and those with none within them."""
     found = boxes(text)
     innermost = [text[start:end] for before, (start, end) in pairwise([(0, 0), *found]) if before[1] <= start]
-    return set(map(_key, innermost)).union(_key(answer) for answer, _, _ in math_answers(text))
+    return frozenset(map(_key, innermost)).union(_key(answer) for answer, _, _ in math_answers(text))
 
 
 def _texts_in(tools: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -171,6 +171,7 @@ NO_READERS = {
     "engine.chat:ends_of": "reads a model's configuration",
     "engine.tool_form:learned": "reads a chat template, once",
     "engine.tool_form:speaks_ours": "reads a chat template, once",
+    "workflow.text:kept": "makes a reader remember",
     "workflow.agent:notes": "keeps what the program gave",
     "tasks.code.asserts:run_asserts": "reads lines with `read_reply`",
     "tasks.code.grades:ended": "takes the end of stderr",

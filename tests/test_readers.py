@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from readers import ELSEWHERE, MODULES, NO_READERS, READERS
 
 from sandbox.conformance.attacks import HOSTILE_TEXTS
+from workflow import text as text_module
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("workflow", "engine", "tasks", "designer")
@@ -101,6 +102,14 @@ def check_growth(name: str, text: Callable[[int], str], longest: int) -> None:
         raise AssertionError(f"{name}: eight times {small[:80]!r} takes {tries}")
     less, more = peak_bytes(lambda: read(text(longest // 32))), peak_bytes(lambda: read(text(longest // 4)))
     assert more <= max(24 * less, 1 << 20), f"{name}: eight times {small[:80]!r} takes {less} bytes, then {more}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_is_remembered() -> Iterator[None]:
+    """Each reading is measured as if it were the first."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(text_module, "KEPT", 0)
+        yield
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from workflow.text import blocks, boxes, fences, solution_block
+from workflow.text import blocks, boxes, fences, kept, solution_block
 
 Domain = Literal["math", "code"]
 
@@ -29,7 +29,7 @@ def math_answer(text: str) -> str | None:
     A box that the agent never closed (a reply cut short) does not count; an earlier closed one then does.
     Boxes within the box are peeled: `\boxed{\boxed{5}}` is `5`.
     """
-    found = boxes(text)
+    found = [*boxes(text)]
     return _peeled(text, found, *found.pop()) or None if found else None
 
 
@@ -44,17 +44,18 @@ def code_answer(text: str) -> str | None:
     return code if code and code.strip() else None
 
 
-def math_answers(text: str) -> list[tuple[str, int, int]]:
+@kept
+def math_answers(text: str) -> tuple[tuple[str, int, int], ...]:
     """What each box would give if the text ended with it, and where its content starts and ends; the last is
     `math_answer`. Boxes within boxes are a part of these."""
-    found = boxes(text)
+    found = [*boxes(text)]
     answers: list[tuple[str, int, int]] = []
     while found:
         start, end = found.pop()
         answers.append((_peeled(text, found, start, end), start, end))
         while found and found[-1][0] > start:
             found.pop()
-    return answers[::-1]
+    return tuple(answers[::-1])
 
 
 def code_answers(text: str) -> list[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Literal, TypeVar
 
 DELIVERY_EXCERPT = 2000
 """Longest excerpt, in characters, that is handed on when an agent marked nothing as its delivery."""
@@ -31,6 +31,22 @@ _BARE_VERDICT = re.compile(r"[\W_]*verdict\W*(?:is\W*)?(?:not\s+)?(?:in)?correct
 _BOTH = re.compile(r"\b(?:in)?correct(?:\W*+or|(?=[^\w/|]*+[/|]))\W*+(?:verdict\W*+)?(?:in)?correct\b", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"(?:[\s.…]|\\l?dots)*")
 _MARKED = re.compile(r"\\boxed|\\fbox|</?(?:delivery|solution|tool_call)>|verdict", re.IGNORECASE)
+
+
+_Read = TypeVar("_Read")
+KEPT = 20_000
+"""Characters of the longest text whose reading is kept for the next who asks: one reply is read by many."""
+
+
+def kept(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
+    """Keep what is read of the latest texts, which must not be changed."""
+    known = functools.lru_cache(maxsize=64)(read)
+
+    @functools.wraps(read)
+    def reading(text: str) -> _Read:
+        return known(text) if type(text) is str and len(text) <= KEPT else read(text)
+
+    return reading
 
 
 def blocks(tag: str, text: str) -> list[str]:
@@ -64,7 +80,8 @@ def _spans(tag: str, text: str) -> Iterator[tuple[int, int, int, int]]:
             opening = None
 
 
-def boxes(text: str) -> list[tuple[int, int]]:
+@kept
+def boxes(text: str) -> tuple[tuple[int, int], ...]:
     r"""Where the contents of all `\boxed{...}` and `\fbox{...}` with balanced braces start and end, in the order in
     which they end: a box stands behind those within it.
 
@@ -88,7 +105,7 @@ def boxes(text: str) -> list[tuple[int, int]]:
             start = opened.pop()
             if start is not None and not _PLACEHOLDER.fullmatch(text, start, token.start()):
                 found.append((start, token.start()))
-    return found
+    return tuple(found)
 
 
 def last_boxed(text: str) -> str | None:
@@ -137,6 +154,7 @@ def _last_filled(tag: str, text: str) -> str | None:
     return next((block for block in reversed(blocks(tag, text)) if not _PLACEHOLDER.fullmatch(block)), None)
 
 
+@kept
 def delivery(text: str) -> tuple[str, Literal["delivery", "final_answer", "solution", "excerpt"]]:
     """What an agent hands on, and how it was found.
 
@@ -180,8 +198,18 @@ def strip_echo(reply: str, instructions: Sequence[str]) -> str:
 
 def echoed_lines(reply: str, instructions: Iterable[str]) -> set[str]:
     """The marked lines of a reply that are not bare and stand in the instructions, without the spaces around them."""
-    marked = {line for line in marked_lines(reply) if not _is_bare(line)}
-    return set().union(*(marked.intersection(map(str.strip, text.splitlines())) for text in instructions if marked))
+    echoes: set[str] = set()
+    said = _said_lines(reply)
+    for text in instructions if said else ():
+        if any(line in text for line in said):
+            echoes |= said.intersection(map(str.strip, text.splitlines()))
+    return echoes
+
+
+@kept
+def _said_lines(text: str) -> frozenset[str]:
+    """The marked lines that are not bare."""
+    return frozenset(line for line in marked_lines(text) if not _is_bare(line))
 
 
 def without_lines(text: str, lines: Collection[str]) -> str:
@@ -191,6 +219,7 @@ def without_lines(text: str, lines: Collection[str]) -> str:
     return "\n".join(line for line in text.splitlines() if line.strip() not in lines)
 
 
+@kept
 def marked_lines(text: str) -> frozenset[str]:
     """The lines that carry a mark: a box, a tag, a verdict."""
     found: set[str] = set()

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from workflow import text as text_module
 from workflow.text import (
     DELIVERY_EXCERPT,
     blocks,
@@ -253,3 +254,30 @@ def test_200_000_repetitions_are_read_at_once(unit: str) -> None:
     assert len(delivery(text)[0]) <= DELIVERY_EXCERPT + len("[...] ")
     assert verdict(text) is None
     assert time.perf_counter() - start < 5  # a fraction of a second in fact; minutes when anything is quadratic
+
+
+def test_what_is_remembered_of_a_text_is_what_is_read_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [
+        r"\boxed{1} \boxed{2}",
+        "Final answer: \\boxed{3}",
+        "<delivery>x</delivery>",
+        "verdict: CORRECT\n\\boxed{4}",
+    ]
+    readers = [text_module.boxes, text_module.marked_lines, text_module.delivery]
+    first = [[read(each) for each in texts] for read in readers]
+    assert [[read(each) for each in texts] for read in readers] == first
+    monkeypatch.setattr(text_module, "KEPT", 0)
+    assert [[read(each) for each in texts] for read in readers] == first
+
+
+def test_a_programs_own_kind_of_text_is_never_remembered() -> None:
+    class Odd(str):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return hash(r"\boxed{17}")
+
+    assert len(text_module.boxes(Odd(r"nothing"))) == 0
+    assert len(text_module.boxes(r"\boxed{17}")) == 1
+    assert len(text_module.boxes(Odd(r"nothing"))) == 0
