@@ -215,7 +215,7 @@ def _seconds(pattern: re.Pattern[Any], method: str, text: str) -> float:
     subject: Any = text if isinstance(pattern.pattern, str) else text.encode("latin-1", "replace")
     start = time.process_time()
     try:
-        signal.setitimer(signal.ITIMER_REAL, ENOUGH_S)
+        signal.setitimer(signal.ITIMER_REAL, ENOUGH_S, 1)  # again, should a callback have swallowed it
         if method in _ANCHORED:
             getattr(pattern, method)(subject)
         else:

@@ -194,7 +194,7 @@ def within(seconds: float) -> Iterator[None]:
         raise TooLong
 
     handler = signal.signal(signal.SIGALRM, stop)
-    before = signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
         yield
     finally:
