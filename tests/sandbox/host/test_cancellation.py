@@ -101,14 +101,20 @@ def test_a_start_or_a_close_that_is_cancelled_leaves_no_process(mode: Mode) -> N
     async def main() -> None:
         before = set(children())
         sandbox = ProcessSandbox(mode=mode)
-        for when_s in (0, 0.02, 0.08):
+
+        def expected() -> set[str]:
+            """Where a start was over before it could be cancelled, its zygote serves on."""
+            alive = [zygote._process for zygote in zygotes(sandbox) if zygote.dead is None]
+            return before | {str(process.pid) for process in alive if process is not None}
+
+        for when_s in (0, 0.005, 0.02, 0.08):
             task = asyncio.ensure_future(sandbox.run_code("print(1)"))
             await asyncio.sleep(when_s)
             for _ in range(3):
                 task.cancel()
                 await asyncio.sleep(0)
             await asyncio.gather(task, return_exceptions=True)
-            await until(lambda: set(children()) <= before)
+            await until(lambda: set(children()) <= expected())
         await a_description(sandbox)
         await code(sandbox)
         await cancelled(sandbox.close(), 2, 0)
