@@ -267,6 +267,10 @@ def _bare(name: str) -> str:
     return re.sub(r"[\s{}]|\\(?:left|right)", "", name)
 
 
+def _has_letters(formula: str) -> bool:
+    return re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", formula)) is not None
+
+
 def _same_quantity(gold: str, answer: str, percent: bool) -> bool:
     """Two sides without `=` between them, or two whole equations: units, percent, then values."""
     if _PERCENT.search(answer) and not _PERCENT.search(gold):
@@ -274,7 +278,7 @@ def _same_quantity(gold: str, answer: str, percent: bool) -> bool:
         answer = answer if percent else rf"\frac{{{answer}}}{{100}}"
     gold, gold_unit = units.split_unit(gold, letters=False)
     letters = any(command in gold_unit for command in ("text", "mathrm", "mbox"))
-    answer, answer_unit = units.split_unit(answer, letters=letters)
+    answer, answer_unit = units.split_unit(answer, letters=letters, short=not _has_letters(gold))
     size = sympy.Integer(1)
     if gold_unit and answer_unit:
         ours, theirs = units.unit_of(gold_unit), units.unit_of(answer_unit)
