@@ -18,8 +18,8 @@ _CHOOSE = re.compile(
     r"\{ ?([^{}\\]{1,40})\\choose(?![A-Za-z]) ?([^{}\\]{1,40})\}|^([^{}\\]{1,40})\\choose ?([^{}\\]{1,40})$"
 )
 _FUNCTION = re.compile(
-    r"(?<![\\A-Za-z])(?<!text\{)(?<!mathrm\{)(?<!operatorname\{)(ln|log|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan)"
-    r"(?= ?(?:[\d(\\{^_]|[A-Za-z](?![A-Za-z])))"
+    r"(?<![\\A-Za-z])(?<!text\{)(?<!mathrm\{)(?<!operatorname\{)"
+    r"(ln|log|sin|cos|tan|cot|(?<!\d )sec|csc|arcsin|arccos|arctan)(?= ?[\d(\\{^_]| [A-Za-z](?![A-Za-z]))"
 )
 _COLON = re.compile(r"(?:\\(?:text|math(?:rm|bin|punct|rel|ord)) ?|(?<!\\))\{ ?: ?\}")
 _GROUPS = re.compile(r"(?<=\d),\\! ?(?=\d{3}(?!\d))")
@@ -36,7 +36,7 @@ _WORDS_BEFORE = re.compile(r"([A-Za-z][A-Za-z ]{0,80}:?) \$([^$]{1,200})\$\.?")
 def rewritten(formula: str) -> str:
     """The formula in LaTeX, with the same meaning; `formula` has single blanks."""
     formula = _around_mathematics(formula)
-    formula = _FRACTION.sub(lambda match: r"\frac{%s}{%s}" % tuple(_FRACTIONS[match[1]]), formula)
+    formula = _FRACTION.sub(lambda match: rf"\frac{{{_FRACTIONS[match[1]][0]}}}{{{_FRACTIONS[match[1]][1]}}}", formula)
     formula = _ROOT.sub(_root, formula)
     formula = _POWER.sub(lambda match: "^{" + (match[1] or match[2]) + "}" if match[1] or match[2] else "^", formula)
     formula = _CHOOSE.sub(_binomial, formula)

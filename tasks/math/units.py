@@ -99,6 +99,8 @@ _SHORT_PREFIXED |= {"pc", "Jy", "T", "C", "K"}
 _LONG_PREFIXED = {"meter", "metre", "second", "gram", "liter", "litre", "newton", "joule", "watt", "pascal", "hertz"}
 _LONG_PREFIXED |= {"calorie", "volt", "parsec"}
 _SHORT_BARE = {"cm", "mm", "km", "kg", "mg", "ml", "mL", "ft", "in", "mi", "lb", "lbs", "oz", "hr", "hrs", "sq", "of"}
+_MULTIPLES = {"dozen": "12", "hundred": "100", "thousand": "1000", "million": "10**6", "billion": "10**9"}
+_MULTIPLES |= {"tenth": "1/10", "hundredth": "1/100", "thousandth": "1/1000"}
 _NEVER_LETTERS = {"Hz", "eV"}
 _SOLAR = re.compile(
     r"(?<=[\d}) ])(?:\\(?:text|mathrm|rm) ?\{? ?)?([LMR]) ?\}? ?_ ?\{? ?(?:\\odot|\\(?:text|mathrm) ?\{ ?sun ?\}) ?\}?"
@@ -232,6 +234,12 @@ def _named(word: str) -> Unit | None:
                     base = _NAMES[rest]
                     return Unit(base.dimension, base.size * Fraction(factor))
     return None
+
+
+def multiple(unit: str) -> str:
+    r"""How many one `\text{ dozen eggs}` or `\text{ tenths}` is, as an expression; 1 for what is no such number."""
+    first = re.match(r"[A-Za-z]+", TEXT.sub(r"\1", unit).strip())
+    return _MULTIPLES.get(first[0].lower().removesuffix("s"), "1") if first else "1"
 
 
 def conversion(unit: Unit, other: Unit) -> str | None:
