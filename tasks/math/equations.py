@@ -89,10 +89,10 @@ def _has_arithmetic(expression: sympy.Expr) -> bool:
     if isinstance(expression, sympy.Add):
         return any(term.is_Number for term in expression.args)
     if isinstance(expression, sympy.Mul):
-        return any(part.is_Rational or _has_arithmetic(part) for part in expression.args)  # type: ignore[arg-type]
+        return any(part.is_Rational or _has_arithmetic(part) for part in expression.args)
     if isinstance(expression, sympy.Pow):
         base, exponent = expression.args
-        return not base.free_symbols or exponent.is_negative is True or _has_arithmetic(base)  # type: ignore[arg-type]
+        return not base.free_symbols or exponent.is_negative is True or _has_arithmetic(base)
     return False
 
 
@@ -130,7 +130,7 @@ def last_claim(formula: str) -> str:
     held = {name: constant(value) for name, value in known.items()}
     if claim is None or not isinstance(claim.expression, sympy.Expr) or None in held.values():
         return formula
-    unknown = {symbol: held.get(symbol.name) for symbol in claim.expression.free_symbols}
+    unknown = {symbol: held.get(str(symbol)) for symbol in claim.expression.free_symbols}
     if len(unknown) < 2 or None in unknown.values():
         return formula
     total = values.number(claim.expression.subs({symbol: value[0] for symbol, value in unknown.items() if value}))

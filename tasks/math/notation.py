@@ -28,7 +28,7 @@ _BLANK_TEXT = re.compile(r"\\(?:text|mbox) ?\{ *\}")
 _COINS = {"€": "euro", "£": "sterling", "¥": "yen", "₹": "rupee", "EUR": "euro", "GBP": "sterling", "JPY": "yen"}
 _AMOUNT = r"(-?\d++(?:[.,]\d++)*+(?: (?:hundred|thousand|million|billion|trillion)\b)?)"
 _COIN_BEFORE = re.compile(rf"(?:([€£¥₹])|(?:\\text ?\{{ ?)?\b(USD|EUR|GBP|JPY|US ?\\?\$)(?: ?\}})?) ?{_AMOUNT}")
-_COIN_BEHIND = re.compile(rf"{_AMOUNT} ?([€£¥₹])")
+_COIN_BEHIND = re.compile(rf"(?<![\d.,]){_AMOUNT} ?([€£¥₹])")
 _WORDS_BEHIND = re.compile(r"\$([^$]{1,200})\$ ?([A-Za-z][A-Za-z ]{0,80})\.?")
 _WORDS_BEFORE = re.compile(r"([A-Za-z][A-Za-z ]{0,80}:?) \$([^$]{1,200})\$\.?")
 

@@ -257,7 +257,8 @@ def _same_quantity(gold: str, answer: str, percent: bool) -> bool:
     answer, answer_unit = units.split_unit(answer, letters=letters, short=not _has_letters(gold))
     if {equations.shape(gold), equations.shape(answer)} == {"point", "set"}:
         return False
-    size, ours_many = sympy.sympify(units.multiple(answer_unit)), sympy.sympify(units.multiple(gold_unit))
+    size: Any = sympy.sympify(units.multiple(answer_unit))
+    ours_many: Any = sympy.sympify(units.multiple(gold_unit))
     if gold_unit and answer_unit:
         ours, theirs = units.unit_of(gold_unit), units.unit_of(answer_unit)
         if ours is not None and theirs is not None:
