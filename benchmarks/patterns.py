@@ -33,7 +33,8 @@ WORTH_A_LOOK_S = 0.005
 GROWTH = 8.0
 """How much longer four times a text may take that is worth a look: 4 is linear, 16 is quadratic."""
 ENOUGH_S = 2.0
-RUN_IN_JAILS = {f"tasks/math/{name}.py": 2_000 for name in ("worker", "formulas", "claims", "units", "values")}
+_JAILED = ("worker", "formulas", "notation", "claims", "equations", "remarks", "units", "values")
+RUN_IN_JAILS = {f"tasks/math/{name}.py": 2_000 for name in _JAILED}
 """Whose texts are shorter: characters that it reads, and a jail's clock stops it anyway."""
 LOCAL = {
     "designer/bank.py": "`width` is a number of the caller's",

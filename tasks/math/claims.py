@@ -28,11 +28,16 @@ _SHORT_WORDS = {
     "and",
     "not",
 }
+_ASKED = (
+    "answer|result|value|solution|total|sum|probability|area|number|number of ways|remainder|quotient|product|"
+    "difference|price|(?:total )?cost|amount|distance|speed|length|width|height|perimeter|volume|radius|angle|"
+    "total (?:price|amount|number|distance|area|length|time)|count|average|mean|median|ratio|minimum|maximum"
+)
 _LEAD = re.compile(
     r"(?:\\text ?\{)? ?"
-    r"(?:(?:so|thus|hence|therefore|answer|final answer|(?:the )?(?:final |correct |exact )?"
-    r"(?:answer|result|value|solution|total|sum|probability|area|number)(?: is| ?:|(?= ?\}? ?=))|there (?:are|is)|"
-    r"it is|(?:is )?equal(?:s| to)|ans|is|about|approximately|roughly|exactly|approx)\b"
+    r"(?:(?:so|thus|hence|therefore|answer|final answer|(?:the )?(?:final |correct |exact |required )?"
+    rf"(?:{_ASKED})(?: is| ?:|(?= ?\}}? ?[=:]))|there (?:are|is)|"
+    r"it is|(?:is )?equal(?:s| to)|ans|is|about|approximately|roughly|exactly|approx)(?:\b|(?<=:))"
     r"[.,:]? ?)+[:,]? ?\}? ?[:=]? ?",
     re.IGNORECASE,
 )
@@ -41,7 +46,8 @@ _AROUND = re.compile(r" ?\(? ?\\?(?:text ?\{)? ?\(? ?(?:approximately|approx\.?|
 _DENY = re.compile(
     r"\b(?:not|no|wrong|incorrect|cannot|can['’]?t|never|false|nor|neither|impossible|invalid|n['’]t|isn['’]?t|"
     r"don['’]?t|doesn['’]?t|won['’]?t|fails?|failed|unless|except|maybe|perhaps|possibly|probably|unsure|guess|unknown|"
-    r"or|at least|at most|more|less|fewer|between|rejected|extraneous|mistake|error|instead|should)\b",
+    r"or|at least|at most|(?<!\d )(?:more|less|fewer)|(?:more|less|fewer)(?! (?!than\b)[a-z]{3})|between|rejected|"
+    r"extraneous|mistake|error|instead|should)\b",
     re.IGNORECASE,
 )
 _OPTION = re.compile(
@@ -55,7 +61,8 @@ _BASED = re.compile(
 )
 _IN_BASE = re.compile(r"(\d[0-9A-Fa-f]*) ?\(? ?(?:in |to )?base[ -]?(\d+|[a-z]+) ?\)?")
 _MODULUS = re.compile(
-    r" ?(?:\\pmod|\\bmod|\\mod|\\text ?\{ ?\(?mod|\(?(?:\\text ?\{ ?)?\\?mod\b ?\}?) ?\{? ?([\w\d]+) ?\}?[)} ]*$"
+    r" ?(?:\\pmod|\\bmod|\\mod|\\text ?\{ ?\(?mod(?: ?\})?|\(?(?:\\text ?\{ ?)?\\?mod\b ?\}?)"
+    r" ?\{? ?([\w\d]+) ?\}?(?:[)} ]|\\text ?\{ ?\) ?\})*+$"
 )
 _NUMERALS = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _HALF_DAY = re.compile(r" ?(?:\\(?:text|mathrm) ?\{)? ?\b([ap])\.?\s?m\b\.? ?\}?$", re.IGNORECASE)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from tasks.math.notation import rewritten
+
 _SIGNS = str.maketrans(
     {"−": "-", "–": "-", "π": r"\pi ", "°": r"^\circ ", "∞": r"\infty ", "×": r"\times ", "·": r"\cdot ", "÷": "/"}
     | {"≤": r"\le ", "≥": r"\ge ", "√": r"\sqrt ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "±": r"\pm "}
@@ -41,7 +43,8 @@ _SCALED = re.compile(
 
 def tidy(formula: str) -> str:
     """The formula as `values`, `units` and `claims` want it, with the same meaning; blanks are single."""
-    formula = _DOLLAR.sub(r"\\$", " ".join(formula.translate(_SIGNS).split()))
+    formula = rewritten(" ".join(formula.split())).translate(_SIGNS)
+    formula = _DOLLAR.sub(r"\\$", " ".join(formula.split()))
     formula = re.sub(r"\\(?:text|mathrm)\s*\{\s*([-+=:,])\s*\}", r"\1", formula)
     for _ in range(4):  # a box in dollars in a box
         formula = _unwrapped(formula)

@@ -67,7 +67,24 @@ _NAMES: dict[str, Unit] = {
         "dollar USD usd": _unit("1", dollar=1),
         "cent": _unit("0.01", dollar=1),
         "euro": _unit("1", euro=1),
+        "sterling": _unit("1", sterling=1),
+        "yen": _unit("1", yen=1),
+        "rupee": _unit("1", rupee=1),
         "deg degree": _unit("1", angle=1),
+        "arcmin arcminute": _unit("1/60", angle=1),
+        "arcsec arcsecond": _unit("1/3600", angle=1),
+        "AU au": _unit("149597870700", m=1),
+        "pc parsec": _unit("3.0856775814913673e16", m=1),
+        "ly lightyear": _unit("9460730472580800", m=1),
+        "solarmass": _unit("1.98841e30", kg=1),
+        "solarluminosity": _unit("3.828e26", kg=1, m=2, s=-3),
+        "solarradius": _unit("6.957e8", m=1),
+        "Jy jansky": _unit("1e-26", kg=1, s=-2),
+        "dyn dyne": _unit("1e-5", kg=1, m=1, s=-2),
+        "T tesla": _unit("1", kg=1, s=-2, A=-1),
+        "gauss": _unit("1e-4", kg=1, s=-2, A=-1),
+        "Wb weber": _unit("1", kg=1, m=2, s=-2, A=-1),
+        "atm": _unit("101325", kg=1, m=-1, s=-2),
         "rad radian": _unit("1", radian=1),
         "celsius": _unit("1", celsius=1),
         "fahrenheit": _unit("1", fahrenheit=1),
@@ -76,11 +93,19 @@ _NAMES: dict[str, Unit] = {
 }
 _PREFIXES = {"k": "1e3", "M": "1e6", "G": "1e9", "c": "0.01", "d": "0.1", "m": "1e-3", "μ": "1e-6", "u": "1e-6"}
 _PREFIXES |= {"n": "1e-9", "p": "1e-12", "kilo": "1e3", "mega": "1e6", "giga": "1e9", "centi": "0.01", "deci": "0.1"}
-_PREFIXES |= {"milli": "1e-3", "micro": "1e-6", "nano": "1e-9"}
+_PREFIXES |= {"milli": "1e-3", "micro": "1e-6", "nano": "1e-9", "f": "1e-15", "T": "1e12"}
 _SHORT_PREFIXED = {"m", "s", "g", "l", "L", "N", "J", "eV", "cal", "W", "Pa", "Hz", "mol", "A", "V"}
+_SHORT_PREFIXED |= {"pc", "Jy", "T", "C", "K"}
 _LONG_PREFIXED = {"meter", "metre", "second", "gram", "liter", "litre", "newton", "joule", "watt", "pascal", "hertz"}
-_LONG_PREFIXED |= {"calorie", "volt"}
-_SHORT_BARE = {"cm", "mm", "km", "kg", "mg", "ml", "mL", "ft", "in", "mi", "lb", "lbs", "oz", "hr", "hrs", "sq"}
+_LONG_PREFIXED |= {"calorie", "volt", "parsec"}
+_SHORT_BARE = {"cm", "mm", "km", "kg", "mg", "ml", "mL", "ft", "in", "mi", "lb", "lbs", "oz", "hr", "hrs", "sq", "of"}
+_MULTIPLES = {"dozen": "12", "hundred": "100", "thousand": "1000", "million": "10**6", "billion": "10**9"}
+_MULTIPLES |= {"tenth": "1/10", "hundredth": "1/100", "thousandth": "1/1000"}
+_NEVER_LETTERS = {"Hz", "eV"}
+_SOLAR = re.compile(
+    r"(?<=[\d}) ])(?:\\(?:text|mathrm|rm) ?\{? ?)?([LMR]) ?\}? ?_ ?\{? ?(?:\\odot|\\(?:text|mathrm) ?\{ ?sun ?\}) ?\}?"
+)
+_SOLAR_NAMES = {"L": "luminosity", "M": "mass", "R": "radius"}
 _POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cubed": 3}
 
 _FRACTION = re.compile(
@@ -99,8 +124,16 @@ _PARTS = re.compile(r"[A-Za-zμ]+|\^ ?\{? ?(-?\d) ?\}?|/|-(?=\d)")
 _NUMBER_BEFORE = re.compile(r"(?:\d|\\pi|\}|\))$")
 
 
-def split_unit(formula: str, letters: bool) -> tuple[str, str]:
-    """The value and the unit, as text. `letters`: single letters that are not in `\\text` are units, not variables."""
+_SHORT = re.compile(r"(?:(?<=[\d})]) |(?<=\d)(?=(?:Hz|Pa|eV|k[JNVW]|m[AJVW])$))([A-Za-zμ]{2})$")
+
+
+def split_unit(formula: str, letters: bool, short: bool = False) -> tuple[str, str]:
+    """The value and the unit, as text. `letters`: single letters that are not in `\\text` are units, not variables.
+    `short`: known units of two letters (`13 nm`) are units behind a blank, which may else be variables."""
+    if "_" in formula:
+        formula = _SOLAR.sub(lambda match: rf" \text{{solar{_SOLAR_NAMES[match[1]]}}}", formula)
+    if not letters:
+        formula = _short_units(formula, short)
     fraction = _FRACTION.search(formula) if formula.endswith("}") else None
     if fraction and fraction.start():
         formula = rf"{formula[: fraction.start()]}{fraction[1]}/{fraction[2]}"
@@ -108,6 +141,14 @@ def split_unit(formula: str, letters: bool) -> tuple[str, str]:
     value = formula[: dollar.end(1)] + formula[dollar.end() :] if dollar else formula
     value, unit = _tail(value, letters)
     return value, unit or ("dollar" if dollar else "")
+
+
+def _short_units(formula: str, short: bool) -> str:
+    """Two letters behind a number in `\\text` where they are a unit; with `short`, all that are known."""
+    found = _SHORT.search(formula)
+    if not found or not (found[1] in _NEVER_LETTERS or (short and _named(found[1]))):
+        return formula
+    return rf"{formula[: found.start()].rstrip()} \text{{{found[1]}}}"
 
 
 def _tail(formula: str, letters: bool) -> tuple[str, str]:
@@ -143,7 +184,7 @@ def _is_part(token: re.Match[str], letters: bool) -> bool:
     kind, text = token.lastgroup, token[0]
     if kind == "text":
         content = TEXT.sub(r"\1", text).strip()
-        return content not in ("i", "e", "d", "j")
+        return content not in ("i", "e", "d", "j") and not content.startswith(("and ", "plus ", "minus "))
     if kind == "word":
         return len(text) > 2 or text in _SHORT_BARE or (letters and text not in ("i", "e"))
     return kind in ("degree", "power", "dot", "slash", "blank")
@@ -195,10 +236,18 @@ def _named(word: str) -> Unit | None:
     return None
 
 
+def multiple(unit: str) -> str:
+    r"""How many one `\text{ dozen eggs}` or `\text{ tenths}` is, as an expression; 1 for what is no such number."""
+    first = re.match(r"[A-Za-z]+", TEXT.sub(r"\1", unit).strip())
+    return _MULTIPLES.get(first[0].lower().removesuffix("s"), "1") if first else "1"
+
+
 def conversion(unit: Unit, other: Unit) -> str | None:
     """How many `other` one `unit` is, as an expression; None where they measure different things."""
     if unit.dimension == other.dimension:
         return str(unit.size / other.size)
+    if {unit, other} == {_NAMES["pound"], _NAMES["sterling"]}:
+        return "1"
     turn: dict[Dimension, str] = {(("angle", 1),): "180/pi", (("radian", 1),): "pi/180"}
     if unit.dimension in turn and other.dimension in turn:
         return turn[other.dimension]

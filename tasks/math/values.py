@@ -35,7 +35,9 @@ _BUILDER = re.compile(
     r"(?:\\middle ?)?(?:\\mid(?![A-Za-z])|\\vert(?![A-Za-z])|\||:) ?(.*?) ?(?:\\right ?)?\\\}",
     re.DOTALL,
 )
-_ELEMENT = re.compile(r"^[A-Za-z] ?\\in(?![A-Za-z]) ?")
+_ELEMENT = re.compile(
+    r"^(?:[A-Za-z]|(?:\\left ?)?\( ?[A-Za-z](?: ?, ?[A-Za-z]){1,5} ?(?:\\right ?)?\)) ?\\in(?![A-Za-z]) ?"
+)
 _DECIMAL = re.compile(r"\d?\.\d")
 _EXACT = 25
 """Digits to which numbers are compared that are neither fractions nor decimal."""
@@ -157,6 +159,10 @@ def _is_bag(expression: Any) -> bool:
 def _members(expression: Any) -> list[Any]:
     held = getattr(expression, "_unsorted_args", None)
     return [_normal(member) for member in (held if held is not None else expression.args)]
+
+
+def scaled(value: Value, factor: Any) -> Value:
+    return value if factor == 1 else Value(value.expression * factor, decimal=True)
 
 
 def same(gold: Value, answer: Value) -> bool:

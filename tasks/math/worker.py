@@ -22,13 +22,12 @@ known here.
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import Any, Literal
 
 import sympy
 from pydantic import JsonValue
 
-from tasks.math import claims, units, values
+from tasks.math import claims, equations, remarks, units, values
 from tasks.math.formulas import TEXT, split_top, tidy, untext
 
 Verdict = Literal["correct", "wrong", "gold_unparseable"]
@@ -37,10 +36,6 @@ LONGEST = 2000
 """Characters of an answer beyond which it is wrong unread: such answers are runaway text, and parsing takes seconds."""
 
 _PERCENT = re.compile(r"(?<!\s) ?\\?%")
-_NAME = re.compile(r"(?:\\(?!frac|dfrac|tfrac|sqrt|pi)|[A-Za-z|'^_{}(),. ]|(?<=[_{(,])-?\d++)*+")
-
-
-_VARIABLES = re.compile(r"[A-Za-z](?:_\d)?|(?:\\left ?)?\( ?[A-Za-z](?: ?, ?[A-Za-z]){1,5} ?(?:\\right ?)?\)")
 
 
 def verify_batch(payload: JsonValue) -> JsonValue:
@@ -82,12 +77,12 @@ def compare(gold: str, answer: str, percent: bool = False) -> Verdict:
     """Is `answer` what `gold` says? `percent` tells that the question asks for a number of percent."""
     if len(gold) > LONGEST:
         return "gold_unparseable"
-    gold = tidy(gold)
+    gold = remarks.without_domain(tidy(gold))
     if not is_readable(gold):
         return "gold_unparseable"
     if len(answer) > LONGEST:
         return "wrong"
-    answer = tidy(answer)
+    answer = remarks.without_domain(tidy(answer))
     if any(sign.isdecimal() and not sign.isascii() for sign in answer):
         return "wrong"
     same = bool(answer) and (gold == answer or _same(gold, answer, percent))
@@ -96,7 +91,7 @@ def compare(gold: str, answer: str, percent: bool = False) -> Verdict:
 
 def compare_values(gold: str, answer: str) -> Verdict:
     """`compare` without its shortcut for equal text: does the comparison that the gold calls for say so, too?"""
-    gold, answer = tidy(gold), tidy(answer)
+    gold, answer = remarks.without_domain(tidy(gold)), remarks.without_domain(tidy(answer))
     if not is_readable(gold):
         return "gold_unparseable"
     return "correct" if _same(gold, answer, False, by_text=False) else "wrong"
@@ -114,7 +109,7 @@ def is_readable(gold: str) -> bool:
     gold = claims.modulus(claims.without_lead(claims.half_day(gold)[0]))[0]
     sides = claims.colon_sides(gold)
     if len(sides) == 1:
-        sides = [claims.equal_sides(gold)[-1]] if _is_name(claims.equal_sides(gold)[0]) else [gold]
+        sides = [claims.equal_sides(gold)[-1]] if equations.is_name(claims.equal_sides(gold)[0]) else [gold]
     return all(_is_formula(side) for side in sides)
 
 
@@ -139,6 +134,7 @@ def _same(gold: str, answer: str, percent: bool, by_text: bool = True) -> bool:
     words = claims.words_in_list(gold)
     if words is not None:
         return words == claims.words_in_list(answer)
+    answer = _without_rejected(remarks.with_decimal(answer))
     if claims.denies(_connected(gold), _connected(answer)):
         return False
     if chosen is not None and chosen[1] and chosen[0] not in re.findall("[A-Za-z]+", gold):
@@ -147,6 +143,14 @@ def _same(gold: str, answer: str, percent: bool, by_text: bool = True) -> bool:
     if claims.based(gold) or claims.based(answer):
         return _same_numeral(gold, answer)
     return _same_sides(gold, answer, percent)
+
+
+def _without_rejected(answer: str) -> str:
+    """Without the remark that another value is rejected, where a single value is left."""
+    head, other = remarks.rejected(answer)
+    *names, kept = claims.equal_sides(head)
+    settled = bool(other) and all(map(equations.is_name, names)) and values.agree(kept, other) is False
+    return head if settled else answer
 
 
 def _connected(formula: str) -> str:
@@ -174,7 +178,7 @@ def _same_numeral(gold: str, answer: str) -> bool:
         return golden == found
     name, *rest = claims.equal_sides(answer)
     if rest:
-        return _is_name(name) and _same_numeral(gold, rest[-1])
+        return equations.is_name(name) and _same_numeral(gold, rest[-1])
     return re.sub(r"[\s,]", "", answer).lstrip("0").upper() == golden[0]
 
 
@@ -198,73 +202,49 @@ def _same_formula(gold: str, answer: str, percent: bool) -> bool:
     (gold, modulus), (answer, other) = claims.modulus(gold), claims.modulus(answer)
     if modulus and other not in ("", modulus):
         return False
-    gold, answer = _without_list_name(gold), _without_list_name(answer)
+    gold, answer = equations.without_list_name(gold), equations.without_list_name(answer)
+    if len(split_top(gold, (",", ";"))) == 1:
+        answer = equations.last_claim(answer)
     golds, answers = claims.equal_sides(gold), claims.equal_sides(answer)
-    if any(_contradicts(part) for part in split_top(answer, (",", ";"))):
+    if any(equations.contradicts(part) for part in split_top(answer, (",", ";"))):
         return False
-    named = _components(answer)
+    if len(golds) == 1 and "=" not in gold and equations.has_unsolved(answer):
+        return False
+    by_name = _same_by_name(gold, answer)
+    if by_name is not None:
+        return by_name
+    named = equations.components(answer)
     if named and re.fullmatch(r"(?:\\left ?)?\(.*\)", gold):
         return _same_quantity(gold, f"({', '.join(named)})", False)
     if len(answers) == 1:
-        return _same_quantity(golds[-1] if len(golds) > 1 and _is_name(golds[0]) else gold, answer, percent)
+        return _same_quantity(golds[-1] if len(golds) > 1 and equations.is_name(golds[0]) else gold, answer, percent)
     if len(golds) == 1:
-        is_equation = answers[-1] == "0" and not _is_name(answers[0]) and _constant(answers[0]) is None
-        return not is_equation and any(_same_quantity(gold, side, percent) for side in _ends(answers))
-    if _is_name(golds[0]) and _is_name(answers[0]):
-        if _bare(golds[0]) == _bare(answers[0]):
-            return any(_same_quantity(golds[-1], side, percent) for side in _ends(answers))
-        if len(golds) == len(answers) == 2 and _is_name(golds[1]) != _is_name(answers[1]):
+        is_equation = answers[-1] == "0" and not equations.is_name(answers[0])
+        if is_equation and equations.constant(answers[0]) is None:
+            return False
+        return any(_same_quantity(gold, side, percent) for side in equations.ends(answers))
+    if equations.is_name(golds[0]) and equations.is_name(answers[0]):
+        if equations.bare(golds[0]) == equations.bare(answers[0]):
+            return any(_same_quantity(golds[-1], side, percent) for side in equations.ends(answers))
+        if len(golds) == len(answers) == 2 and equations.is_name(golds[1]) != equations.is_name(answers[1]):
             return False
     return _same_quantity(f"{golds[0]}={golds[-1]}", f"{answers[0]}={answers[-1]}", percent)
 
 
-def _without_list_name(formula: str) -> str:
-    """`x = 2, -3` without the name, which stands for each of them."""
-    first, *others = split_top(formula, (",",))
-    sides = split_top(first, ("=",))
-    named = len(sides) == 2 and _VARIABLES.fullmatch(sides[0])
-    if not others or not named or any("=" in each for each in others):
-        return formula
-    return ", ".join([sides[1], *others])
+def _same_by_name(gold: str, answer: str) -> bool | None:
+    """A gold that gives values to letters (`p = 2, q = 3`), against the same, a point or a set; None for all else."""
+    golden, found = equations.assignments(gold), equations.assignments(answer)
+    form = equations.shape(answer)
+    if not golden or not (found or form):
+        return None
+    if not found:
+        return form == "point" and _same_quantity(f"({', '.join(golden.values())})", answer, False)
+    golden, found = ({name.lower(): value for name, value in each.items()} for each in (golden, found))
+    return golden.keys() == found.keys() and all(_same_quantity(golden[name], found[name], False) for name in golden)
 
 
-def _components(answer: str) -> list[str]:
-    """The values of `x = 7, y = 21`, which give a point, in the order of their names; empty for all else."""
-    joined = re.sub(r"\\text ?\{ ?,? ?and ?\}|\band\b", ",", answer)
-    sides = [split_top(part, ("=",)) for part in split_top(joined, (",", ";")) if part]
-    names = [_bare(pair[0]) for pair in sides]
-    if len(sides) < 2 or any(len(pair) != 2 for pair in sides) or len(set(names)) < len(names):
-        return []
-    if not all(re.fullmatch(r"[a-z](?:_\d)?", name) for name in names):
-        return []
-    return [value for _, value in sorted((name, pair[1]) for name, pair in zip(names, sides, strict=True))]
-
-
-def _ends(sides: list[str]) -> list[str]:
-    """What a chain says in the end: its last side, and constants that lead to it."""
-    if _constant(sides[-1]) is None:
-        return sides[-1:]
-    return [side for side in sides if not _is_name(side) and _constant(side) is not None]
-
-
-def _contradicts(equality: str) -> bool:
-    """Are two neighbours in a chain constants that differ?"""
-    sides = claims.equal_sides(equality)
-    sides = [units.split_unit(side, letters=True)[0] for side in sides if not _is_name(side)]
-    return any(values.agree(one, other) is False for one, other in pairwise(sides))
-
-
-def _constant(side: str) -> Any | None:
-    value = values.read(units.split_unit(side, letters=True)[0])
-    return values.number(value.expression) if value else None
-
-
-def _is_name(side: str) -> bool:
-    return side != "" and _NAME.fullmatch(side) is not None
-
-
-def _bare(name: str) -> str:
-    return re.sub(r"[\s{}]|\\(?:left|right)", "", name)
+def _has_letters(formula: str) -> bool:
+    return re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", formula)) is not None
 
 
 def _same_quantity(gold: str, answer: str, percent: bool) -> bool:
@@ -274,8 +254,11 @@ def _same_quantity(gold: str, answer: str, percent: bool) -> bool:
         answer = answer if percent else rf"\frac{{{answer}}}{{100}}"
     gold, gold_unit = units.split_unit(gold, letters=False)
     letters = any(command in gold_unit for command in ("text", "mathrm", "mbox"))
-    answer, answer_unit = units.split_unit(answer, letters=letters)
-    size = sympy.Integer(1)
+    answer, answer_unit = units.split_unit(answer, letters=letters, short=not _has_letters(gold))
+    if {equations.shape(gold), equations.shape(answer)} == {"point", "set"}:
+        return False
+    size: Any = sympy.sympify(units.multiple(answer_unit))
+    ours_many: Any = sympy.sympify(units.multiple(gold_unit))
     if gold_unit and answer_unit:
         ours, theirs = units.unit_of(gold_unit), units.unit_of(answer_unit)
         if ours is not None and theirs is not None:
@@ -286,6 +269,5 @@ def _same_quantity(gold: str, answer: str, percent: bool) -> bool:
     golden, found = values.read(gold), values.read(answer)
     if golden is None or found is None:
         return False
-    if size != 1:
-        found = values.Value(found.expression * size, decimal=True)
-    return values.same(golden, found)
+    sizes = {size / ours_many, size} if size == 1 else {size / ours_many}
+    return any(values.same(golden, values.scaled(found, each)) for each in sizes)
