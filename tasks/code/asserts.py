@@ -93,7 +93,8 @@ async def _converse(
 
 
 async def _ask(candidate: CodeProcess, request: dict[str, Any]) -> dict[str, Any]:
-    """One request to the solution's process and its reply, `{"value": wire}` or `{"raised": [type, message]}`."""
+    """One request to the solution's process and its reply, `{"value": wire}`, with what became of
+    the arguments under `after` where that was asked for, or `{"raised": [type, message]}`."""
     nonce = secrets.token_hex(8)
     await _send(candidate, {**request, "nonce": nonce})
     line = await candidate.readline()
@@ -116,7 +117,7 @@ def read_reply(line: bytes | str, nonce: str) -> dict[str, Any] | None:
     if not isinstance(message, dict) or message.get("nonce") != nonce:
         return None
     if "value" in message:
-        return {"value": message["value"]}
+        return {name: message[name] for name in ("value", "after") if name in message}
     match message.get("raised"):
         case [str(kind), str(text)]:
             return {"raised": [kind, text]}
