@@ -199,7 +199,7 @@ def _wrong(error: ValidationError) -> str:
     if first["type"] == "union_tag_not_found":
         return "it is no event, as it has no `type`"
     if first["type"] == "union_tag_invalid":
-        return f"it is no event, as there is no type {str(first['ctx']['tag'])[:80]!r}"
+        return f"it is no event, as there is no type {str(first.get('ctx', {}).get('tag'))[:80]!r}"
     if not first["loc"]:
         return "it is no event, as it is no JSON object"
     kind, *place = (str(part)[:80] for part in first["loc"])
