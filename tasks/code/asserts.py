@@ -1,7 +1,7 @@
 """Run tests written in Python: the tests in one jail, the solution in another, this relay between them.
 
 The relay passes on each call of the tests as plain JSON and hands back the solution's reply, which must repeat the
-call's nonce. It decodes no values and decides nothing about them: the tests' jail does (`tasks.code.harness`).
+call's nonce. It decodes no values and decides nothing about them: the tests' jail does (`tasks.code.remote`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from tasks.code import harness
+from tasks.code import harness, remote
 from tasks.code.grades import TestResult, ended, raised
 from tasks.problems import AssertTests
 from workflow.limits import CodeLimits
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _HARNESS = inspect.getsource(harness)
 CANDIDATE = f"{_HARNESS}\nserve_candidate()\n"
-CHECKER = f"{_HARNESS}\nserve_checker()\n"
+_REMOTE = inspect.getsource(remote).partition("# ---- the checker's side\n")[2]
+CHECKER = f"{_HARNESS}\n{_REMOTE}\nserve_checker()\n"
 CHECKER_OUTPUT_BYTES = 32 << 20
 """What the tests of one problem may send to the solution, in bytes."""
 
