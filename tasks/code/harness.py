@@ -2,7 +2,9 @@
 
 `serve_candidate` holds the solution under test and performs calls; `serve_checker`, in `tasks.code.remote`, holds the
 tests and reaches the solution only through proxies. Their text is sent into the jails by `tasks.code.asserts` and
-`tasks.code.code_grader`, so this file imports nothing but the standard library. The candidate's process is wholly untrusted, this file's functions in it included:
+`tasks.code.code_grader`, so this file imports nothing but the standard library.
+
+The candidate's process is wholly untrusted, this file's functions in it included:
 nothing here protects a grade. What does is that tests and expected values never enter it, and that what leaves it is
 plain JSON, compared elsewhere.
 
