@@ -26,6 +26,7 @@ from workflow.trace import Trace
 
 MAX_FILE = 256 << 20
 """Bytes."""
+REPLAY_FIX = 'each line is one JSON object, such as {"agent": "Solver", "reply": "..."}, or one event of a trace'
 _COMPARED = 500
 _AROUND = 40
 """Characters shown on each side of the place where two texts part."""
@@ -163,7 +164,7 @@ def _read_text(path: Path) -> str:
         raise OSError("it is no file")
     if about.st_size > MAX_FILE:
         raise OSError(f"it has {about.st_size:,} bytes, more than {MAX_FILE:,}")
-    return path.read_text(encoding="utf-8")
+    return path.read_text(encoding="utf-8-sig")  # editors of some systems begin files with a mark
 
 
 def _read_entries(engine: str, path: Path) -> list[ReplayEntry]:
@@ -181,17 +182,29 @@ def _read_entries(engine: str, path: Path) -> list[ReplayEntry]:
                 return entries_of(Trace.from_lines(lines))
             items = [json.loads(line) for line in lines if line.strip()]
     except (ValueError, RecursionError) as error:
-        raise EngineFailed(engine, f"{path} is neither a replay file nor a trace: {error}", 0) from error
+        reason = f"{path} is neither a replay file nor a trace: {error}. Fix: {REPLAY_FIX}"
+        raise EngineFailed(engine, reason, 0) from error
     entries = []
     for number, item in enumerate(items, 1):
         try:
             entries.append(ReplayEntry.model_validate(item))
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the entry"
-            reason = f"{path}, entry {number}: {first['msg']} ({place}). Fix: an entry has agent and reply at least"
-            raise EngineFailed(engine, reason, 0) from error
+            raise EngineFailed(engine, f"{path}, entry {number}: {_wrong(error)}", 0) from error
     return entries
+
+
+def _wrong(error: ValidationError) -> str:
+    """What is wrong with an entry, and what mends it."""
+    errors = error.errors(include_url=False)
+    extra = [each for each in errors if each["type"] == "extra_forbidden" and len(each["loc"]) == 1]
+    if extra:
+        keys = [str(each["loc"][0]) for each in extra]
+        guess = nearest(keys[0][:80], ReplayEntry.model_fields)
+        mend = f"write {guess}" if guess else f"leave {', '.join(key[:80] for key in keys[:5])} out"
+        known = ", ".join(ReplayEntry.model_fields)
+        return f"there is no key {keys[0][:80]!r}. Fix: {mend}; the keys are {known}"
+    place = ".".join(str(part)[:80] for part in errors[0]["loc"]) or "the entry"
+    return f"{errors[0]['msg']} ({place}). Fix: an entry has agent and reply at least"
 
 
 def _difference(entry: ReplayEntry, request: CompletionRequest) -> str | None:

@@ -6,6 +6,7 @@ Only the form is checked here; what an engine itself refuses, it refuses when it
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from engine.local import TransformersEngine
@@ -26,16 +27,18 @@ _AT_URL = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://.+))?")  # a model's o
 _BARE_HOST = re.compile(r"@[\w.-]+:\d")
 
 
-def parse_engine(spec: str, cache: Path | None = None) -> Engine:
+def parse_engine(spec: str, cache: Path | None = None, also: Mapping[str, str] | None = None) -> Engine:
     """The engine that `spec` names, with that engine's defaults; `cache` is a folder for the replies of an endpoint.
 
+    `also` holds names that the caller itself takes, each with how it is written, for the message that lists all.
     Raises ValueError for an unknown or incomplete form, or a cache where there is no endpoint; `EngineFailed` for what
     the engine refuses.
     """
     kind, _, rest = spec.partition(":")
     if kind not in FORMS or not rest:
-        guess = kind if kind in FORMS else nearest(kind.lower(), FORMS)
-        forms = FORMS[guess] if guess else "; ".join(FORMS.values())
+        known = FORMS | dict(also or {})
+        guess = kind if kind in known else nearest(kind.lower(), known)
+        forms = known[guess] if guess else "; ".join(known.values())
         raise ValueError(f"unknown engine {spec!r}. Fix: write {forms}")
     if cache is not None and kind != "openai":
         raise ValueError(f"{spec!r} is no endpoint, so there is nothing to cache. Fix: leave the cache out")

@@ -7,7 +7,7 @@ Not here: what engines and sandboxes do (`engine`, `sandbox`), and the options t
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -30,15 +30,20 @@ DOCKER_TIERS: dict[str, Tier] = {
 
 
 @asynccontextmanager
-async def open_engine(spec: str, cache: Path | None = None) -> AsyncIterator[Engine]:
-    """The engine that `spec` names, with a folder that keeps its replies if given; closed in the end."""
+async def open_engine(
+    spec: str, cache: Path | None = None, also: Mapping[str, str] | None = None
+) -> AsyncIterator[Engine]:
+    """The engine that `spec` names, with a folder that keeps its replies if given; closed in the end.
+
+    `also` holds what the option takes besides engines, each with how it is written: a wrong name is answered with all.
+    """
     try:
         if spec == embedded.SPEC:
             if cache is not None:
                 raise ValueError("the embedded policy's replies are not kept. Fix: leave --cache out")
             engine: Engine = embedded.open_embedded()
         else:
-            engine = parse_engine(spec, cache)
+            engine = parse_engine(spec, cache, {embedded.SPEC: embedded.SPEC} | dict(also or {}))
     except ValueError as error:
         usage_error(str(error))
     try:

@@ -35,7 +35,10 @@ class Grade(BaseModel):
             return self.math.verdict
         if self.code is None:
             return "no_answer"
-        return "correct" if self.correct else f"{self.code.passed} of {self.code.total} tests passed"
+        if self.correct:
+            return "correct"
+        limits = f", {self.code.ungradable} are beyond this grader" if self.code.ungradable else ""
+        return f"{self.code.passed} of {self.code.total} tests passed{limits}"
 
 
 async def grade(

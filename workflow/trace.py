@@ -191,6 +191,21 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     return to_jsonable_python(event, exclude_none=True, inf_nan_mode="strings", fallback=str)
 
 
+def _wrong(error: ValidationError) -> str:
+    """What is wrong with a line that is no event, in words."""
+    first = error.errors(include_url=False)[0]
+    if first["type"] == "json_invalid":
+        return f"it is no JSON ({first['msg'].removeprefix('Invalid JSON: ')})"
+    if first["type"] == "union_tag_not_found":
+        return "it is no event, as it has no `type`"
+    if first["type"] == "union_tag_invalid":
+        return f"it is no event, as there is no type {str(first.get('ctx', {}).get('tag'))[:80]!r}"
+    if not first["loc"]:
+        return "it is no event, as it is no JSON object"
+    kind, *place = (str(part)[:80] for part in first["loc"])
+    return f"{first['msg']} at {'.'.join((kind, *place))}"
+
+
 class Trace(BaseModel):
     """All events of one run, in the order in which they were recorded."""
 
@@ -208,8 +223,7 @@ class Trace(BaseModel):
                 torn = position == len(numbered) - 1 and not line.endswith("\n")
                 if torn:
                     break
-                first = error.errors()[0]
-                raise ValueError(f"trace line {number}: {first['msg']} at {first['loc']}") from error
+                raise ValueError(f"trace line {number}: {_wrong(error)}") from error
         return cls(events=events)
 
     def lines(self) -> Iterator[str]:

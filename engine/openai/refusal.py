@@ -25,7 +25,7 @@ _FIXES = {
     404: "check the model name, and that the base URL ends in the API's root (mostly /v1)",
     413: "the prompt is too large for this endpoint",
     422: "the endpoint refuses a parameter; check sampling and extra_body",
-    429: "lower `concurrency`, raise `max_attempts`, or get a higher rate limit",
+    429: "wait, ask less at once (in Python: concurrency=, max_attempts=), or get a higher rate limit",
 }
 
 # How servers say it: the context, the tokens of the prompt, and that those of the reply are part of the sum.

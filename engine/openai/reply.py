@@ -123,7 +123,8 @@ def most_characters(request: CompletionRequest) -> int:
 
 
 def _object(body: str) -> dict[str, Any]:
-    """The reply as JSON. Halves of surrogate pairs, which are no text, become `?`."""
+    """The reply as JSON, whether or not a byte order mark begins it. Halves of surrogate pairs become `?`."""
+    body = body.removeprefix("\ufeff")
     try:
         reply = from_json(body)
     except ValueError as error:

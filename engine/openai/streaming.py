@@ -27,6 +27,7 @@ async def streamed(completions: Any, body: dict[str, Any], watch: Callable[[str]
             if "event-stream" not in response.headers.get("content-type", ""):  # a server that does not stream
                 return (await response.read()).decode("utf-8", "replace")
             async for line in response.iter_lines():
+                line = line.removeprefix("\ufeff")
                 if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()) != END:
                     chunk = json.loads(data)
                     if not isinstance(chunk, dict) or chunk.get("error"):

@@ -51,6 +51,9 @@ from trainer.evaluate import EvalReport, EvalSettings, PassRate, Spread, evaluat
 from workflow.completion import Sampling
 from workflow.failures import MetaAgentError
 
+DESIGNERS = {BANK: BANK, "program": "FILE.py"}
+"""What `--designer` takes besides engines, and how it is written."""
+
 
 class Evaluation(BaseModel):
     """What `eval --json` prints."""
@@ -108,7 +111,7 @@ async def _evaluate(
         if designer == BANK or program is not None:
             policy = None
         elif designer != spec:
-            policy = await stack.enter_async_context(open_engine(designer, cache))
+            policy = await stack.enter_async_context(open_engine(designer, cache, DESIGNERS))
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
         if program is not None:
             await _may_run(designer, program, sandbox)

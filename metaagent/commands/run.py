@@ -7,7 +7,8 @@ answer where a gold one is given, and never runs anything outside a jail.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -39,6 +40,7 @@ from metaagent.terminal import (
     ExitCode,
     LiveProgress,
     RunReport,
+    one_line,
     print_json,
     print_run,
     print_transcript,
@@ -48,11 +50,11 @@ from metaagent.terminal import (
 from sandbox.host import JailSandbox
 from tasks import Problem, gold_is_readable, grade
 from workflow.answers import math_answer
-from workflow.completion import Sampling
+from workflow.completion import Completion, Sampling
 from workflow.failures import Failure, Finding, ProgramRejected
 from workflow.limits import Limits
 from workflow.text import solution_block
-from workflow.trace import CodeRan, Event, ToolCalled, Trace, event_to_json
+from workflow.trace import AgentTurn, CodeRan, Event, ToolCalled, Trace, event_to_json
 from workflow.usage import usage_report
 
 Sink = Callable[[Event], None]
@@ -222,9 +224,12 @@ def _fix(failure: Failure | None, program: str) -> str:
 
 
 def _notes(run: Run, problem: str, engine: Engine) -> list[str]:
-    notes = []
     turns = run.trace.agent_turns
-    if run.answer is not None and run.answer_from is None:
+    empty, cut = empty_replies(turns), cut_replies(turns)
+    notes = [*empty, *cut]
+    if run.failure is None and run.answer is not None and not run.answer.strip():
+        notes.append("the answer is empty" + ("" if empty else ": the program reported nothing. Fix: mend the program"))
+    elif run.answer is not None and run.answer_from is None:
         notes.append("no agent produced this answer: the program made it itself")
     said = (message["content"] for turn in turns for message in turn.messages)
     if turns and problem.strip() and not any(problem.strip() in text for text in said):
@@ -232,6 +237,52 @@ def _notes(run: Run, problem: str, engine: Engine) -> list[str]:
     if isinstance(engine, ReplayEngine) and run.failure is None and engine.unused():
         notes.append(f"{len(engine.unused())} recorded replies were not asked for")
     return notes
+
+
+MORE_TOKENS = "raise it with --max-tokens; where the agent's node sets max_tokens itself, raise that, too"
+
+
+def empty_replies(turns: Iterable[AgentTurn]) -> list[str]:
+    """One line for each agent and reason for which a reply of it was empty, with what to do."""
+    return _by_agent((turn.agent, why_empty(turn.completion)) for turn in turns if turn.completion is not None)
+
+
+def why_empty(reply: Completion) -> str:
+    """Why a reply says nothing and what to do about it, or an empty string for one that says something."""
+    if reply.text.strip():
+        return ""
+    thought = " but reasoning" if reply.reasoning else ""
+    if reply.finish_reason == "length":
+        return f"said nothing{thought} before it was cut off by max_tokens. Fix: {MORE_TOKENS}"
+    if reply.finish_reason == "abort":
+        return (
+            f"said nothing{thought}, as the server filtered it or broke it off. Fix: ask in other words, use another "
+            "model, or see the server's content filter and log"
+        )
+    if thought:
+        return (
+            "said nothing but reasoning. Fix: turn the model's thinking off, or see that the server's reasoning parser "
+            "fits the model"
+        )
+    return "said nothing at all. Fix: make the agent's prompts ask for an answer, or use another model"
+
+
+def cut_replies(turns: Iterable[AgentTurn]) -> list[str]:
+    """One line for each agent of which a reply that says something was cut off."""
+    return _by_agent(
+        (turn.agent, f"was cut off by max_tokens. Fix: {MORE_TOKENS}")
+        for turn in turns
+        if turn.completion and turn.completion.finish_reason == "length" and turn.completion.text.strip()
+    )
+
+
+def _by_agent(found: Iterable[tuple[str, str]]) -> list[str]:
+    """Lines of what befell replies of agents, the same thing told once with its count."""
+    counts = Counter(each for each in found if each[1])
+    return [
+        f"{one_line(agent)}: {'a reply' if count == 1 else f'each of {count} replies'} {what}"
+        for (agent, what), count in counts.items()
+    ]
 
 
 def main(

@@ -35,7 +35,7 @@ P = ParamSpec("P")
 class ExitCode(IntEnum):
     OK = 0
     BAD = 1
-    """What was asked about is bad: a check found errors, an answer is wrong."""
+    """What was asked about is bad: a check found errors, an answer is wrong or empty."""
     USAGE = 2
     FAILED = 3
     """The program failed or hit a limit."""
@@ -55,7 +55,7 @@ FAILURE_CODES: dict[FailureKind, ExitCode] = {
 EXIT_CODES = """\b
 Exit codes:
   0  done
-  1  what was asked about is bad: findings, a wrong answer, a gap that blocks the main job
+  1  what was asked about is bad: findings, a wrong or empty answer, a gap that blocks the main job
   2  wrong usage: an option, an argument or a file that cannot be read
   3  the program failed or hit a limit
   4  infrastructure: the engine failed, or no sandbox can be had

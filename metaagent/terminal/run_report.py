@@ -51,7 +51,8 @@ class RunReport(BaseModel):
     def exit_code(self) -> ExitCode:
         if self.failure is not None:
             return FAILURE_CODES[self.failure.kind]
-        return ExitCode.OK if self.verdict in (None, "correct") else ExitCode.BAD
+        empty = self.answer is not None and not self.answer.strip()
+        return ExitCode.BAD if empty or self.verdict not in (None, "correct") else ExitCode.OK
 
 
 def print_run(console: Console, report: RunReport, *, transcribed: bool = False) -> None:
@@ -73,8 +74,8 @@ def print_run(console: Console, report: RunReport, *, transcribed: bool = False)
         [
             ("Failed", Text(failure_line(report.failure), style="red")),
             ("Fix", report.fix),
-            ("Answer", Text(report.answer, style="bold green") if report.answer is not None else ""),
-            ("From", source if report.answer is not None else ""),
+            ("Answer", _answer(report.answer)),
+            ("From", source if report.answer else ""),
             ("Graded", Text(graded, style="green" if report.verdict == "correct" else "red")),
             ("Usage", ", ".join([*filter(None, calls), totals(report.usage)])),
             ("Cache", cache_line(report.usage_report.total)),
@@ -97,6 +98,12 @@ def failure_line(failure: Failure | None) -> str:
     if failure.kind == "limit_exceeded":
         return "limit {limit_kind} exceeded: {used:g} of {limit:g} used".format(**failure.fields)
     return f"{failure.kind.replace('_', ' ')}: {failure.message}"
+
+
+def _answer(answer: str | None) -> Text | str:
+    if answer is None:
+        return ""
+    return Text(answer, style="bold green") if answer.strip() else Text("(empty: see the note)", style="yellow")
 
 
 def _counted(count: int, what: str) -> str:

@@ -7,7 +7,7 @@ nothing that the Trace does not say.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from metaagent.terminal.console import ExitCode, Stop, block, fields, heading, usage_error
+from metaagent.terminal.console import block, fields, heading, usage_error
 from workflow.completion import Usage
 from workflow.text import last_boxed
 from workflow.trace import (
@@ -38,6 +38,7 @@ from workflow.usage import Tally, usage_report
 
 EXCERPT = 160
 """Characters of a prompt that are shown when it is abbreviated."""
+TRACE_FIX = "name a file that `metaagent run --trace FILE` wrote"
 LONGEST_LINE = 1 << 27
 """Characters of one event."""
 LONGEST = 2400
@@ -53,17 +54,39 @@ class ReadTrace:
 
 def read_trace(path: Path) -> ReadTrace:
     """Read a trace file; a torn last line is dropped and said. Raises `Stop` for anything else that is no trace."""
+    lines: list[str] = []
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
             lines = [line for line in _lines(file) if line.strip()]
         trace = Trace.from_lines(lines)
     except OSError as error:
         usage_error(f"cannot read {path}: {error.strerror}")
     except ValueError as error:
-        raise Stop(f"{path} is not a trace: {error}", ExitCode.BAD) from None
+        usage_error(f"{path} is no trace{what_else(lines, path)}: {error}. Fix: {TRACE_FIX}")
     if not trace.events:
-        raise Stop(f"{path} holds no events", ExitCode.BAD)
+        usage_error(f"{path} is no trace{what_else(lines, path)}: it holds no events. Fix: {TRACE_FIX}")
     return ReadTrace(trace, torn=len(trace.events) < len(lines))
+
+
+def what_else(lines: Sequence[str], path: Path) -> str:
+    """What a file that is no trace seems to be, as a part of a sentence, or an empty string."""
+    if not lines:
+        return ", it is empty"
+    try:
+        first = json.loads(lines[0])
+    except (ValueError, RecursionError):
+        begins = lines[0].strip()[:40]
+        return "" if begins.startswith(("{", "[")) else f", it seems to be text that begins with {begins!r}"
+    if isinstance(first, list) and first:
+        first = first[0]
+    known = set(first) if isinstance(first, dict) else set()
+    if "agent" in known and known & {"reply", "completion"}:
+        return f", it seems to hold replies for an engine (`metaagent run -e replay:{path}`)"
+    if known & {"question", "problem", "prompt"}:
+        return ", it seems to hold problems (`metaagent eval`)"
+    if "events" in known:
+        return ", it seems to be what `metaagent trace --json` prints"
+    return ""
 
 
 def _lines(file: TextIO) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Run tests written in Python: the tests in one jail, the solution in another, this relay between them.
 
 The relay passes on each call of the tests as plain JSON and hands back the solution's reply, which must repeat the
-call's nonce. It decodes no values and decides nothing about them: the tests' jail does (`tasks.code.harness`).
+call's nonce. It decodes no values and decides nothing about them: the tests' jail does (`tasks.code.remote`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from tasks.code import harness
+from tasks.code import harness, remote
 from tasks.code.grades import TestResult, ended, raised
 from tasks.problems import AssertTests
 from workflow.limits import CodeLimits
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _HARNESS = inspect.getsource(harness)
 CANDIDATE = f"{_HARNESS}\nserve_candidate()\n"
-CHECKER = f"{_HARNESS}\nserve_checker()\n"
+_REMOTE = inspect.getsource(remote).partition("# ---- the checker's side\n")[2]
+CHECKER = f"{_HARNESS}\n{_REMOTE}\nserve_checker()\n"
 CHECKER_OUTPUT_BYTES = 32 << 20
 """What the tests of one problem may send to the solution, in bytes."""
 
@@ -93,7 +94,8 @@ async def _converse(
 
 
 async def _ask(candidate: CodeProcess, request: dict[str, Any]) -> dict[str, Any]:
-    """One request to the solution's process and its reply, `{"value": wire}` or `{"raised": [type, message]}`."""
+    """One request to the solution's process and its reply, `{"value": wire}`, with what became of
+    the arguments under `after` where that was asked for, or `{"raised": [type, message]}`."""
     nonce = secrets.token_hex(8)
     await _send(candidate, {**request, "nonce": nonce})
     line = await candidate.readline()
@@ -116,7 +118,7 @@ def read_reply(line: bytes | str, nonce: str) -> dict[str, Any] | None:
     if not isinstance(message, dict) or message.get("nonce") != nonce:
         return None
     if "value" in message:
-        return {"value": message["value"]}
+        return {name: message[name] for name in ("value", "after") if name in message}
     match message.get("raised"):
         case [str(kind), str(text)]:
             return {"raised": [kind, text]}

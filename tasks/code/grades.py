@@ -19,6 +19,7 @@ Outcome = Literal[
     "crash",  # killed by a signal
     "exited",  # ended without giving an answer (os._exit, a closed channel)
     "forged",  # wrote on the channel what it was not asked for
+    "ungradable",  # the test does what this grader cannot do outside of the solution's process: no verdict on it
     "not_run",
 ]
 
@@ -61,6 +62,11 @@ class CodeGrade(BaseModel):
     @property
     def passed(self) -> int:
         return sum(test.outcome == "pass" for test in self.tests)
+
+    @property
+    def ungradable(self) -> int:
+        """Tests that tell nothing about the solution. None is passed, as a solution could bring them about."""
+        return sum(test.outcome == "ungradable" for test in self.tests)
 
     @property
     def correct(self) -> bool:

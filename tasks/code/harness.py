@@ -1,8 +1,10 @@
-"""The two programs that run inside jails when code is graded, and the wire between them.
+"""The program that holds the solution inside a jail when code is graded, and the wire to it.
 
-`serve_candidate` holds the solution under test and performs calls; `serve_checker` holds the tests and reaches the
-solution only through proxies. Their text is sent into the jails by `tasks.code.code_grader`, so this file imports
-nothing but the standard library. The candidate's process is wholly untrusted, this file's functions in it included:
+`serve_candidate` holds the solution under test and performs calls; `serve_checker`, in `tasks.code.remote`, holds the
+tests and reaches the solution only through proxies. Their text is sent into the jails by `tasks.code.asserts` and
+`tasks.code.code_grader`, so this file imports nothing but the standard library.
+
+The candidate's process is wholly untrusted, this file's functions in it included:
 nothing here protects a grade. What does is that tests and expected values never enter it, and that what leaves it is
 plain JSON, compared elsewhere.
 
@@ -17,9 +19,11 @@ import ast
 import builtins
 import json
 import math
+import operator
 import os
 import sys
 import types
+from collections import namedtuple
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -29,8 +33,41 @@ BIG_INT = 10_000
 """Integers of more bits travel in hexadecimal, as Python limits the length of decimal ones."""
 
 
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "len": len,
+    "str": str,
+    "repr": repr,
+    "next": next,
+    "enter": lambda value: type(value).__enter__(value),
+    "exit": lambda value: type(value).__exit__(value, None, None, None),
+    "getitem": operator.getitem,
+    "setitem": operator.setitem,
+    "delitem": operator.delitem,
+    "neg": operator.neg,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+}
+"""What tests may have done to objects of the candidate, by name."""
+
+
+class Held:
+    """Base of what stands in the tests for an object of the candidate's (`tasks.code.remote.Remote`)."""
+
+
 class Opaque(TypeError):
     """A value that cannot leave its process."""
+
+
+class Ungradable(Opaque):
+    """A test does what cannot be done outside of the solution's process: a limit of the grader, not a wrong answer."""
 
 
 def encode(value: Any, keep: Callable[[Any], int] | None = None) -> Any:
@@ -47,6 +84,8 @@ def encode(value: Any, keep: Callable[[Any], int] | None = None) -> Any:
         return [encode(item, keep) for item in list.__iter__(value)]
     if isinstance(value, dict):
         return {"dict": [[encode(key, keep), encode(item, keep)] for key, item in dict.items(value)]}
+    if isinstance(value, tuple) and isinstance(fields := getattr(type(value), "_fields", None), tuple):
+        return {"named": [type(value).__name__, list(fields), [encode(item, keep) for item in tuple.__iter__(value)]]}
     for tag, kind in (("tuple", tuple), ("set", set), ("frozenset", frozenset)):
         if isinstance(value, kind):
             items: Any = kind.__iter__
@@ -61,10 +100,10 @@ def encode(value: Any, keep: Callable[[Any], int] | None = None) -> Any:
             return {tag: str(value)}
     if type(value) is type and getattr(builtins, value.__name__, None) is value:
         return {"type": value.__name__}
-    if isinstance(value, Remote):
+    if isinstance(value, Held):
         return {"ref": [object.__getattribute__(value, "_number"), "Remote"]}
     if keep is None:
-        raise Opaque(f"a {type(value).__name__} cannot be handed from one process to another")
+        raise Ungradable(f"a {type(value).__name__} cannot be handed from one process to another")
     return {"ref": [keep(value), type(value).__name__]}
 
 
@@ -80,6 +119,9 @@ def decode(wire: Any, find: Callable[[int, str], Any]) -> Any:
     ((tag, content),) = wire.items()
     if tag == "dict":
         return {decode(key, find): decode(item, find) for key, item in content}
+    if tag == "named":
+        name, fields, items = content
+        return namedtuple(name, fields)(*(decode(item, find) for item in items))  # pyright: ignore
     if tag == "ref":
         return find(*content)
     if tag == "int":
@@ -126,11 +168,15 @@ def serve_candidate() -> None:
     module = types.ModuleType("solution")
     sys.modules["solution"] = module
 
-    def keep(value: Any) -> int:
-        kept.append(value)
-        return len(kept) - 1
+    numbers: dict[int, int] = {}
 
-    def perform(request: dict[str, Any]) -> Any:
+    def keep(value: Any) -> int:
+        if id(value) not in numbers:
+            kept.append(value)
+            numbers[id(value)] = len(kept) - 1
+        return numbers[id(value)]
+
+    def perform(request: dict[str, Any], reply: dict[str, Any]) -> Any:
         if request["do"] == "load":
             return load(module, request["prompt"], request["solution"], request["names"])
         if request["do"] == "find":
@@ -138,14 +184,21 @@ def serve_candidate() -> None:
         target = kept[request["ref"]]
         values = decode(request["values"], lambda number, _: kept[number])
         if request["do"] == "call":
-            return target(*values[0], **values[1])
+            sent = encode(values, keep) if request.get("after") else None
+            result = target(*values[0], **values[1])
+            if sent is not None and result is None and (left := encode(values, keep)) != sent:
+                reply["after"] = left
+            return result
+        if request["do"] == "operate":
+            return OPERATIONS[request["name"]](target, *values)
         if request["do"] == "set":
             return setattr(target, request["name"], *values)
         return getattr(target, request["name"]) if request["do"] == "get" else list(target)
 
     while (request := channel.receive()) is not None:
+        reply: dict[str, Any] = {}
         try:
-            reply = {"value": encode(perform(request), keep)}
+            reply["value"] = encode(perform(request, reply), keep)
         except BaseException as error:  # SystemExit too: whatever ends a call is told, and judged outside
             reply = {"raised": [type(error).__name__, str(error)[:500]]}
         channel.send({"nonce": request["nonce"], **reply})
@@ -177,104 +230,3 @@ def resolve(module: types.ModuleType, name: str) -> Any:
     if hasattr(module, "Solution") and hasattr(module.Solution, name):
         return getattr(module.Solution(), name)
     raise NameError(f"the solution does not define {name}")
-
-
-# ---- the checker's side
-
-
-class CandidateError(Exception):
-    """The solution raised something that is no builtin exception."""
-
-
-class Remote:
-    """Stands in the tests for an object that stays in the candidate's process.
-
-    It can be called, iterated, and its attributes read and set; it cannot be compared, hashed or tested for truth,
-    since the answer would be the candidate's own.
-    """
-
-    def __init__(self, number: int, kind: str, ask: Callable[[dict[str, Any]], Any]) -> None:
-        object.__setattr__(self, "_number", number)
-        object.__setattr__(self, "_kind", kind)
-        object.__setattr__(self, "_ask", ask)
-
-    def _request(self, do: str, values: list[Any], name: str = "") -> Any:
-        number = object.__getattribute__(self, "_number")
-        return object.__getattribute__(self, "_ask")({"do": do, "ref": number, "name": name, "values": encode(values)})
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._request("call", [list(args), kwargs])
-
-    def __iter__(self) -> Any:
-        return iter(self._request("list", []))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._request("get", [], name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._request("set", [value], name)
-
-    def __eq__(self, other: object) -> bool:
-        raise Opaque(f"the solution gave a {self._kind}, which cannot be compared outside its process")
-
-    def __bool__(self) -> bool:
-        raise Opaque(f"the solution gave a {self._kind}, which has no truth value outside its process")
-
-    def __hash__(self) -> int:
-        raise Opaque(f"the solution gave a {self._kind}, which cannot be hashed outside its process")
-
-
-def serve_checker() -> None:
-    """Run the tests of one job. Sends `{"ask": request}` to reach the solution, `{"test": outcome, "detail": ...}`
-    after each test, and `{"done": true}` at the end."""
-    channel = Channel()
-    job = channel.receive() or {}
-    raised: list[BaseException] = []
-
-    def ask(request: dict[str, Any]) -> Any:
-        channel.send({"ask": request})
-        reply = channel.receive()
-        if reply is None:
-            os._exit(1)  # the host is gone
-        if "raised" in reply:
-            raised.append(rebuild_error(*reply["raised"]))
-            raise raised[-1]
-        return decode(reply["value"], lambda number, kind: Remote(number, kind, ask))
-
-    module = types.ModuleType("tests")
-    sys.modules["tests"] = module
-    try:
-        for name, target in job["names"].items():
-            module.__dict__[name] = ask({"do": "find", "name": target})
-        exec(compile(job["setup"], "<setup>", "exec"), module.__dict__)
-    except Exception as error:
-        for _ in job["tests"]:
-            channel.send({"test": "exception", "detail": f"in the setup: {describe(error)}"})
-    else:
-        for source in job["tests"]:
-            try:
-                exec(compile(source, "<test>", "exec"), module.__dict__)
-            except Exception as error:
-                wrong = isinstance(error, AssertionError) and not any(error is known for known in raised)
-                channel.send({"test": "wrong_answer" if wrong else "exception", "detail": describe(error)})
-            else:
-                channel.send({"test": "pass", "detail": ""})
-    channel.send({"done": True})
-
-
-def rebuild_error(kind: str, message: str) -> Exception:
-    """The builtin exception of that name, where it is an ordinary one, else `CandidateError`."""
-    found = getattr(builtins, kind, None)
-    if isinstance(found, type) and issubclass(found, Exception) and kind != "StopIteration":
-        try:
-            return found(message)
-        except TypeError:  # some builtin exceptions need more than a message
-            pass
-    return CandidateError(f"{kind}: {message}")
-
-
-def describe(error: BaseException) -> str:
-    """Type and message, shortened, for a report."""
-    return f"{type(error).__name__}: {error}"[:300]

@@ -220,6 +220,15 @@ def test_token_ids_go_to_the_completions_endpoint(server: Server) -> None:
     assert reply.model == "m"
 
 
+def test_a_byte_order_mark_before_a_reply_is_no_part_of_it(server: Server) -> None:
+    body = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}], "usage": USAGE}
+    assert ask(server, raw(200, "\ufeff" + json.dumps(body))).text == "hello"
+
+
+def test_what_helps_against_too_many_requests_is_no_option_that_a_command_lacks(server: Server) -> None:
+    assert "Fix: wait, ask less at once" in str(failure(server, answer(429, {}), max_attempts=1))
+
+
 TRANSIENT: dict[str, tuple[Answer, int | None, str]] = {
     "status 429": (answer(429, {"error": {"message": "slow down"}}), 429, "slow down"),
     "status 500": (answer(500, {"error": {"message": "oops"}}), 500, "oops"),

@@ -177,7 +177,15 @@ def test_a_digest_stands_for_the_messages() -> None:
     [
         ("{", "neither a replay file nor a trace"),
         ('{"agent": "A"}', r"entry 1: .*either reply or completion"),
-        ('{"agent": "A", "reply": "r"}\n{"agent": "A", "reply": "r", "replies": 1}', r"entry 2: .*\(replies\)"),
+        (
+            '{"agent": "A", "reply": "r"}\n{"agent": "A", "reply": "r", "replies": 1}',
+            r"entry 2: .*key 'replies'.*write reply;",
+        ),
+        (
+            '{"agent": "A", "reply": "r", "note": 1}',
+            r"entry 1: .*key 'note'.*leave note out; the keys are agent, reply",
+        ),
+        ("def f(): pass", r"neither .*Fix: each line is one JSON object"),
         ("[1]", "entry 1"),
         ("\n \n{}", "entry 1: .*agent"),
         ("3", "entry 1"),
@@ -191,6 +199,13 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(EngineFailed, match=words) as caught:
         ReplayEngine(file)
     assert str(file) in str(caught.value)
+
+
+def test_a_byte_order_mark_begins_no_entry(tmp_path: Path) -> None:
+    file = tmp_path / "replies.jsonl"
+    for text in ('{"agent": "A", "reply": "r"}', '[{"agent": "A", "reply": "r"}]'):
+        file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+        assert ReplayEngine(file).unused() == [ReplayEntry(agent="A", reply="r")]
 
 
 def test_an_entry_with_tool_schemas_is_no_event(tmp_path: Path) -> None:

@@ -124,6 +124,48 @@ def test_an_answer_of_the_program_itself_is_marked(one: str, replay: Replay, tmp
     assert report["notes"]
 
 
+def completion(tmp_path: Path, **fields: str) -> str:
+    """An engine that gives one reply of `Solver`."""
+    (tmp_path / "reply.jsonl").write_text(json.dumps({"agent": "Solver", "completion": fields}))
+    return "replay:reply.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("reply", "why", "fix"),
+    [
+        ({"text": "", "finish_reason": "abort"}, "the server filtered it", "use another model"),
+        ({"text": "", "reasoning": "hm"}, "nothing but reasoning", "turn the model's thinking off"),
+        ({"text": " ", "reasoning": "hm", "finish_reason": "length"}, "nothing but reasoning before", "--max-tokens"),
+        ({"text": "", "finish_reason": "length"}, "cut off by max_tokens", "--max-tokens"),
+        ({"text": ""}, "said nothing at all", "ask for an answer"),
+    ],
+)
+def test_an_empty_reply_is_explained(one: str, tmp_path: Path, reply: dict[str, str], why: str, fix: str) -> None:
+    result = invoke("run", one, "6 * 7?", "-e", completion(tmp_path, **reply))
+    told = " ".join(result.stderr.split())
+    assert result.exit_code == 1
+    assert "Answer  (empty: see the note)" in result.stdout
+    assert "Solver: a reply said nothing" in told
+    assert why in told
+    assert f"{fix}" in told.partition("Fix: ")[2]
+    assert "made it itself" not in told
+
+
+def test_a_reply_that_was_cut_off_is_told(one: str, tmp_path: Path) -> None:
+    engine = completion(tmp_path, text=r"\boxed{42} and then", finish_reason="length")
+    result = invoke("run", one, "6 * 7?", "-e", engine)
+    assert result.exit_code == 0
+    assert "Solver: a reply was cut off by max_tokens. Fix: raise it with --max-tokens" in " ".join(
+        result.stderr.split()
+    )
+
+
+def test_a_wrong_engine_is_answered_with_all_of_them(one: str) -> None:
+    told = " ".join(invoke("run", one, "?", "-e", "junk").stderr.split())
+    assert all(name in told for name in ("openai:MODEL", "transformers:", "vllm:", "replay:FILE", "embedded"))
+    assert "write embedded" in " ".join(invoke("run", one, "?", "-e", "embeded").stderr.split())
+
+
 def test_a_program_with_a_question_of_its_own_is_noted(one: str, replay: Replay, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text((tmp_path / one).read_text() + "workflow.run('What is 2 + 2?')\n")
     result = invoke("run", "own.py", "What is 6 * 7?", "-e", replay(("Solver", "4"), ("Solver", "unused")))
@@ -342,7 +384,29 @@ def test_trace_of_a_run(one: str, replay: Replay, tmp_path: Path) -> None:
     assert torn.exit_code == 0
     assert "cut short" in torn.stderr
     assert "has no end" in torn.stderr
-    assert invoke("trace", one).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"agent": "Solver", "reply": "42"}\n', "replies for an engine (`metaagent run -e replay:other`)"),
+        ('{"agent": "Solver", "reply": "42"}', "replies for an engine"),
+        ('{"question": "6 * 7?", "answer": "42"}\n', "problems"),
+        ("from workflow import AgentNode\n", "text that begins with 'from workflow import AgentNode'"),
+        ('{"type": "other"}\n', "there is no type 'other'"),
+        ("[]\n", "no JSON object"),
+        ("3\n", "no JSON object"),
+        ("", "it is empty"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_told_in_plain_words(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "other").write_text(text)
+    result = invoke("trace", "other")
+    told = " ".join(result.stderr.split())
+    assert result.exit_code == 2
+    assert said in told
+    assert "Fix: name a file that `metaagent run --trace FILE` wrote" in told
+    assert "discriminator" not in told
 
 
 def test_demo_from_design_to_grade() -> None:

@@ -235,6 +235,114 @@ def walk(root):
     assert outcomes(grade(in_jail, solution.replace("class Node", "class Other"), tree)) == ["exception"] * 4
 
 
+ARGUMENTS = AssertTests(
+    names={"f": "f"},
+    tests=[
+        "l = [2, 1, 3]\nf(l)\nassert l == [1, 2, 3]",
+        "m = [[2, 1]]\nrow = m[0]\nf(row)\nassert m == [[1, 2]]",
+    ],
+)
+
+
+def test_functions_that_return_nothing_change_arguments(in_jail: InJail) -> None:
+    assert grade(in_jail, "def f(l): l.sort()", ARGUMENTS).correct
+    assert grade(in_jail, "def f(l): l.sort(reverse=True)", ARGUMENTS).passed == 0
+    cheat = "class E(list):\n    def __eq__(self, o): return True\ndef f(l): l[:] = [E()]"
+    assert grade(in_jail, cheat, ARGUMENTS).passed == 0
+
+
+def test_a_function_cannot_change_what_its_answer_is_compared_with(in_jail: InJail) -> None:
+    tests = AssertTests(names={"f": "f"}, tests=["l = [2, 1]\nassert f(l) == sorted(l)"])
+    assert outcomes(grade(in_jail, "def f(l):\n    l.clear()\n    return []", tests)) == ["wrong_answer"]
+
+
+OBJECTS = AssertTests(
+    names={name: name for name in ("V", "gen", "point")},
+    tests=[
+        "assert len(V(3)) == 3",
+        "assert (V(1) + V(2)).x == 3",
+        "assert V(1) + V(2) == V(3) and (V(1) + V(2)).x == 3",
+        "assert V(4)[5] == 9",
+        "with V(1) as v:\n    assert v.x == 2",
+        "it = gen()\nassert next(it) == 1 and list(it) == [2]",
+        "assert next(gen()) == 1 and [x for x in gen()] == [1, 2]",
+        "assert str(V(7)) == 'V7' and repr(V(8)) == 'V(8)' and f'{V(9)}' == 'V9'",
+        "assert point().x == 1 and point() == (1, 2)",
+        "assert sorted([V(2), V(1)])[0].x == 1",
+    ],
+)
+VECTOR = """
+from collections import namedtuple
+class V:
+    def __init__(self, x): self.x = x
+    def __len__(self): return self.x
+    def __add__(self, other): return V(self.x + other.x)
+    def __eq__(self, other): return self.x == other.x
+    def __lt__(self, other): return self.x < other.x
+    def __getitem__(self, i): return self.x + i
+    def __enter__(self): return V(self.x + 1)
+    def __exit__(self, *error): return True
+    def __str__(self): return f"V{self.x}"
+    def __repr__(self): return f"V({self.x})"
+def gen():
+    yield 1
+    yield 2
+def point(): return namedtuple("P", "x y")(1, 2)
+"""
+
+
+def test_operations_on_objects_of_the_solution(in_jail: InJail) -> None:
+    graded = grade(in_jail, VECTOR, OBJECTS, limits=QUICK.model_copy(update={"wall_s": 10}))
+    assert graded.correct, graded
+
+
+LIAR = """
+class E:
+    def __eq__(self, other): return True
+    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __eq__
+    def __len__(self): return 0
+    def __sub__(self, other): return 0
+    __rsub__ = __add__ = __radd__ = __mul__ = __rmul__ = __abs__ = __sub__
+    def __enter__(self): return self
+    def __exit__(self, *error): return True
+    def __getitem__(self, i): return E()
+    def __str__(self): return "lie"
+def f(*args): return E()
+"""
+
+
+def test_objects_of_the_solution_answer_for_no_value_of_the_test(in_jail: InJail) -> None:
+    tests = AssertTests(
+        names={"f": "f"},
+        tests=[
+            "assert f() == 5",
+            "assert 5 == f()",
+            "assert f() != 5",
+            "assert abs(f() - 0.5) < 1e-6",
+            "assert abs(0.5 - f()) < 1e-6",
+            "assert f() * 2 == 0",
+            "assert f()[0] == 5",
+            "assert [f()] == [5]",
+            "assert f() in (5, 6)",
+            "assert len(f()) == 5",
+            "assert f() > 5",
+            "assert 5 < f()",
+            "assert f() + f() == 5",
+            "assert str(f()) == '5'",
+            "with f() as c:\n    assert c == 5",
+            "with f():\n    assert False",
+        ],
+    )
+    assert grade(in_jail, LIAR, tests, limits=QUICK.model_copy(update={"wall_s": 10})).passed == 0
+
+
+def test_what_the_grader_cannot_do_is_no_wrong_answer(in_jail: InJail) -> None:
+    tests = AssertTests(names={"ap": "ap", "V": "V"}, tests=["assert ap(lambda v: v + 1, 2) == 3", "V(1) * 3"])
+    graded = grade(in_jail, "def ap(f, x): return f(x)\nclass V:\n    def __init__(self, x): pass", tests)
+    assert outcomes(graded) == ["ungradable", "ungradable"]
+    assert (graded.ungradable, graded.correct) == (2, False)
+
+
 def test_the_solution_cannot_shadow_what_tests_use(in_jail: InJail) -> None:
     tests = AssertTests(names={"f": "f"}, tests=["assert abs(f(1) - 0.5) < 1e-6", "assert len(f(2)) == 3"])
     graded = grade(in_jail, "def f(x): return 7\nabs = len = lambda x: 0", tests)

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.code import harness
-from tasks.code.harness import Opaque, decode, encode, names_bound, rebuild_error
+from tasks.code.harness import Opaque, decode, encode, names_bound
+from tasks.code.remote import CandidateError, rebuild_error
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -109,7 +110,7 @@ def test_errors_travel_by_name_and_only_ordinary_ones_are_rebuilt() -> None:
     assert isinstance(rebuild_error("ValueError", "no"), ValueError)
     assert "SystemExit" in str(rebuild_error("SystemExit", "0"))
     for kind in ("SystemExit", "StopIteration", "eval", "MyError", "UnicodeDecodeError"):
-        assert isinstance(rebuild_error(kind, "x"), harness.CandidateError)
+        assert isinstance(rebuild_error(kind, "x"), CandidateError)
 
 
 def test_names_bound_sees_the_top_level_only() -> None:

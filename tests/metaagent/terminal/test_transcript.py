@@ -198,10 +198,10 @@ def test_separators_inside_texts_end_no_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "said"),
     [
-        ("", ExitCode.BAD, "no events"),
-        ("hello\nworld\n", ExitCode.BAD, "line 1"),
-        ('{"type": "print", "text": "x"}\n{"type": "prin\n{"type": "print", "text": "x"}\n', ExitCode.BAD, "line 2"),
-        ('{"type": "unheard_of"}\n', ExitCode.BAD, "line 1"),
+        ("", ExitCode.USAGE, "no events"),
+        ("hello\nworld\n", ExitCode.USAGE, "line 1"),
+        ('{"type": "print", "text": "x"}\n{"type": "prin\n{"type": "print", "text": "x"}\n', ExitCode.USAGE, "line 2"),
+        ('{"type": "unheard_of"}\n', ExitCode.USAGE, "line 1"),
     ],
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, content: str, code: ExitCode, said: str) -> None:
