@@ -14,11 +14,38 @@ from sandbox.language.concurrency import Event, Lock, Queue, Semaphore, as_compl
 from sandbox.language.safe_stdlib import Clock
 
 
-class _AsyncQueue(Queue):
-    """`asyncio.Queue`, whose `get` is awaited."""
+class _Queue(Queue):
+    """`asyncio.Queue`, which is awaited."""
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> Any:
+        return Ready(super().put(item))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        return Ready(self.get_nowait())
+        return Ready(super().get())
+
+    def join(self) -> Any:
+        return Ready(super().join())
+
+
+class _Lock(Lock):
+    """`asyncio.Lock`, whose `acquire` is awaited."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> Any:
+        return Ready(super().acquire())
+
+
+class _Semaphore(Semaphore):
+    """`asyncio.Semaphore`, whose `acquire` is awaited."""
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Any:
+        return Ready(super().acquire())
+
+
+class _Event(Event):
+    """`asyncio.Event`, whose `wait` is awaited."""
+
+    def wait(self, timeout: float | None = None) -> Any:
+        return Ready(super().wait())
 
 
 class TaskGroup:
@@ -123,10 +150,11 @@ def asyncio_values(clock: Clock) -> dict[str, object]:
     values: dict[str, object] = {function.__name__: function for function in named}
     values |= dict.fromkeys(("get_event_loop", "get_running_loop", "new_event_loop"), this_loop)
     values |= {"create_task": loop.create_task, "ensure_future": loop.create_task}
-    values |= {"as_completed": as_completed, "wait": wait, "Queue": _AsyncQueue}
-    values |= {each.__name__: each for each in (Event, Lock, Semaphore, Task, TaskGroup, CancelledError)}
+    values |= {"as_completed": as_completed, "wait": wait}
+    values |= {"Event": _Event, "Lock": _Lock, "Queue": _Queue, "Semaphore": _Semaphore}
+    values |= {each.__name__: each for each in (Task, TaskGroup, CancelledError)}
     return values | {
-        "BoundedSemaphore": Semaphore,
+        "BoundedSemaphore": _Semaphore,
         "Future": Task,
         "TimeoutError": TimeoutError,
         "ALL_COMPLETED": "ALL_COMPLETED",

@@ -149,7 +149,7 @@ class Task:
         return f"<Task {self.get_name()} {self._state}>"
 
 
-class _Numbers:
+class Numbers:
     """1, 2, 3, ... from the start of each program: a program is made anew for each run."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class _Numbers:
         return self._last
 
 
-_numbers = _Numbers()
+_numbers = Numbers()
 
 
 def finished(awaitable: Any) -> Any:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import collections
 import enum
 import keyword
+import sys
+from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import PurePath
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 
 from sandbox.language.identity import steady_identity
@@ -36,10 +38,111 @@ class TypedDict(dict[str, Any]):
 
 
 class Generic:
-    """Stands for `typing.Generic` and `typing.Protocol` as a base class; parameters are accepted and mean nothing."""
+    """Stands for `typing.Generic` as a base class; parameters are accepted and mean nothing."""
 
     def __class_getitem__(cls, parameters: object) -> type:
         return cls
+
+
+_UNNAMED = (
+    "__annotations__ __class_getitem__ __dict__ __doc__ __firstlineno__ __init__ __match_args__ __module__ __new__ "
+    "__qualname__ __slots__ __static_attributes__ __weakref__"
+)
+_NO_MEMBERS = frozenset(_UNNAMED.split())
+"""What a class body holds beside what it names."""
+
+
+class _ProtocolType(ABCMeta):
+    """Asks an object for what a protocol names: where it is looked up nothing is called, and the answer is yes or no.
+
+    What a protocol names is kept when its class is made, under names that no program can write.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if _is_protocol(cls):
+            raise TypeError("Protocols cannot be instantiated")
+        return super().__call__(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        kind = type(instance)
+        if not _is_protocol(cls) or _by_library(sys._getframe(1)):
+            return type.__instancecheck__(cls, instance)
+        _check_runtime(cls)
+        return type.__subclasscheck__(cls, kind) or all(_has(kind, name, _held(instance)) for name in _members_of(cls))
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        if not _is_protocol(cls) or _by_library(sys._getframe(1)):
+            return type.__subclasscheck__(cls, subclass)
+        _check_runtime(cls)
+        members = _members_of(cls)
+        data = sorted(shown(name) for name, is_method in members.items() if not is_method)
+        if data:
+            named = ", ".join(map(repr, data))
+            raise TypeError(
+                f"Protocols with non-method members don't support issubclass(). Non-method members: {named}."
+            )
+        if not is_class(subclass):
+            raise TypeError("issubclass() arg 1 must be a class")
+        return type.__subclasscheck__(cls, subclass) or all(_has(subclass, name, {}) for name in members)
+
+
+class Protocol(Generic, metaclass=_ProtocolType):
+    """Stands for `typing.Protocol` as a base class."""
+
+
+def runtime_checkable(cls: Any) -> Any:
+    """`typing.runtime_checkable`, for protocols of the program's own."""
+    if not is_program_class(cls) or not _is_protocol(cls):
+        raise TypeError(f"@runtime_checkable can be only applied to protocol classes, got {cls!r}")
+    type.__setattr__(cls, "_is_runtime_protocol", True)
+    return cls
+
+
+def _is_protocol(cls: type) -> bool:
+    return "_protocol_members" in vars(cls)
+
+
+def _check_runtime(cls: type) -> None:
+    if "_is_runtime_protocol" not in vars(cls):
+        raise TypeError("Instance and class checks can only be used with @runtime_checkable protocols")
+
+
+def _by_library(caller: FrameType) -> bool:
+    """ABCMeta asks each class below an abstract one, which is no question of the program's."""
+    return caller.f_globals.get("__name__") == "abc"
+
+
+def _members(namespace: Mapping[str, Any]) -> dict[str, bool]:
+    """What the body of a protocol names, and whether it is a method."""
+    named = {name: callable(value) for name, value in namespace.items() if name not in _NO_MEMBERS}
+    return {**dict.fromkeys(namespace.get("__annotations__", ()), False), **named}
+
+
+def _members_of(cls: type) -> dict[str, bool]:
+    found: dict[str, bool] = {}
+    for each in reversed(type.__dict__["__mro__"].__get__(cls)):
+        found |= vars(each).get("_protocol_members", {})
+    return found
+
+
+def _held(instance: object) -> Mapping[str, Any]:
+    """The attributes of the object itself; for a class those of its bases, too."""
+    if is_class(instance):
+        return {name: True for each in type.__dict__["__mro__"].__get__(instance) for name in vars(each)}
+    try:
+        return object.__getattribute__(instance, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def _has(kind: type, name: str, held: Mapping[str, Any]) -> bool:
+    """A method that is None is none, as `__hash__ = None` says."""
+    if name in held:
+        return True
+    for each in type.__dict__["__mro__"].__get__(kind):
+        if name in vars(each):
+            return vars(each)[name] is not None
+    return False
 
 
 class _EnumType(enum.EnumType):
@@ -128,6 +231,8 @@ def make_class(name: str, bases: tuple[type, ...], namespace: dict[str, Any], /,
         for key, value in namespace.items():
             contents[key] = value
     made = metaclass(name, bases, contents, **arguments)
+    if Protocol in bases:
+        type.__setattr__(made, "_protocol_members", _members(namespace))
     steady_identity(made)
     return made
 

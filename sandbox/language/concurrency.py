@@ -8,22 +8,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextvars import ContextVar
+from types import FunctionType
 from typing import Any
 
-from sandbox.language.branches import CancelledError, Ready, Task, run_started, started
+from sandbox.language.branches import CancelledError, Numbers, Task, run_started, started
+from sandbox.language.vocabulary import shown
 
 
 class Lock:
-    """`Lock`, `RLock` and `Condition`'s lock, for `with` and `async with`. Nobody else runs between two requests."""
+    """`Lock`, for `with` and `async with`. Nobody else runs between two requests."""
 
     def __init__(self) -> None:
         self._held = False
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> Any:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """False where the lock is held and nobody waits for it: time is virtual, so that a time-out is over at once."""
+        if self._held and (not blocking or timeout >= 0):
+            return False
         if self._held:
-            raise RuntimeError("this lock is held across a request to an agent; hold it only while shared data changes")
+            raise RuntimeError(
+                "this lock is held already, and nobody can release it while this waits; "
+                "release it first, and hold it only while shared data changes, not while an agent is asked"
+            )
         self._held = True
-        return Ready(True)
+        return True
 
     def release(self) -> None:
         if not self._held:
@@ -50,19 +59,32 @@ class Lock:
 class RLock(Lock):
     """A lock that its holder may take again; so is everybody here."""
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> Any:
-        return Ready(True)
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        return True
 
     def release(self) -> None: ...
 
 
-class Semaphore(RLock):
-    """Bounds nothing: how many agents are asked at once is for the engine that answers them."""
+class Semaphore(Lock):
+    """Bounds nobody who waits: how many agents are asked at once is for the engine. Who does not wait is told."""
 
     def __init__(self, value: int = 1) -> None:
         super().__init__()
         if value < 0:
             raise ValueError("Semaphore initial value must be >= 0")
+        self._free = value
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        if self._free <= 0 and (not blocking or timeout is not None):
+            return False
+        self._free -= 1
+        return True
+
+    def release(self, n: int = 1) -> None:
+        self._free += n
+
+    def locked(self) -> bool:
+        return self._free <= 0
 
 
 class Event:
@@ -80,12 +102,12 @@ class Event:
     def is_set(self) -> bool:
         return self._set
 
-    def wait(self, timeout: float | None = None) -> Any:
+    def wait(self, timeout: float | None = None) -> bool:
         if not self._set:
             run_started()
         if not self._set and timeout is None:
             raise RuntimeError("nobody has set this event; set it before you wait for it")
-        return Ready(self._set)
+        return self._set
 
 
 class ThreadPoolExecutor:
@@ -137,6 +159,14 @@ class _Both(tuple[Any, ...]):
     def __new__(cls, tasks: set[Task]) -> _Both:
         return super().__new__(cls, (tasks, set()))
 
+    @property
+    def done(self) -> set[Task]:
+        return self[0]
+
+    @property
+    def not_done(self) -> set[Task]:
+        return self[1]
+
     def __await__(self) -> Generator[Any, Any, Any]:
         return tuple(self)
         yield
@@ -155,7 +185,7 @@ class Thread:
         *,
         daemon: bool | None = None,
     ) -> None:
-        self.name, self.daemon = name or "Thread", daemon
+        self.name, self.daemon = name or _thread_name(target), daemon
         self._work, self._task = (target, tuple(args), dict(kwargs or {})), None
 
     def run(self) -> None:
@@ -166,7 +196,11 @@ class Thread:
     def start(self) -> None:
         if self._task is not None:
             raise RuntimeError("threads can only be started once")
-        self._task = Task(self.run, self.name)
+        self._task = Task(self._begin, self.name)
+
+    def _begin(self) -> None:
+        _current.set(self)
+        self.run()
 
     def join(self, timeout: float | None = None) -> None:
         if self._task is None:
@@ -175,6 +209,22 @@ class Thread:
 
     def is_alive(self) -> bool:
         return self._task is not None and not self._task.done()
+
+
+_MAIN = Thread(name="MainThread", daemon=False)
+_current: ContextVar[Thread] = ContextVar("_current")
+"""The thread of a branch, which has a context of its own."""
+_threads = Numbers()
+
+
+def _thread_name(target: Any) -> str:
+    """As Python names them: by number and, for a function, its name."""
+    named = f" ({target.__name__})" if type(target) is FunctionType else ""
+    return f"Thread-{next(_threads)}{shown(named)}"
+
+
+def current_thread() -> Thread:
+    return _current.get(_MAIN)
 
 
 class Queue:
@@ -189,19 +239,22 @@ class Queue:
 
     def put_nowait(self, item: Any) -> None:
         if self.full():
-            raise Full
+            raise Full("the queue is full and nobody else runs now; get items first, or leave maxsize out")
         self._items.append(item)
 
     def get_nowait(self) -> Any:
         if not self._items:
-            raise Empty
+            raise Empty(
+                "nothing is in the queue and nobody else runs now; put items before you get them, or ask empty()"
+            )
         return self._take()
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> Any:
         self.put_nowait(item)
-        return Ready(None)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if not self._items and block:
+            run_started()  # somebody who puts
         return self.get_nowait()
 
     def qsize(self) -> int:
@@ -217,7 +270,6 @@ class Queue:
 
     def join(self) -> Any:
         run_started()
-        return Ready(None)
 
 
 class LifoQueue(Queue):
@@ -260,7 +312,15 @@ def futures_values() -> dict[str, object]:
 
 
 def threading_values() -> dict[str, object]:
-    return {"Thread": Thread, "Lock": Lock, "RLock": RLock, "Semaphore": Semaphore, "Event": Event}
+    return {
+        "Thread": Thread,
+        "Lock": Lock,
+        "RLock": RLock,
+        "Semaphore": Semaphore,
+        "BoundedSemaphore": Semaphore,
+        "Event": Event,
+        "current_thread": current_thread,
+    }
 
 
 def queue_values() -> dict[str, object]:

@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from sandbox.language.access import read_attribute
-from sandbox.language.classes import Generic, NamedTuple, TypedDict
+from sandbox.language.classes import Generic, NamedTuple, Protocol, TypedDict, runtime_checkable
 from sandbox.language.data_classes import own_class
 from sandbox.language.texts import over_plain, plain_text
 
@@ -265,8 +265,9 @@ def typing_values() -> dict[str, object]:
     names |= {name: TypingName(name, origin) for name, origin in _CONCRETE.items()}
     names |= {name: TypingName(name) for name in _BARE.split()}
     names |= dict.fromkeys(("TypeVar", "ParamSpec"), parameter)
-    names |= dict.fromkeys(("final", "overload", "runtime_checkable", "no_type_check"), unchanged)
-    names |= {"Generic": Generic, "Protocol": Generic, "NamedTuple": NamedTuple, "TypedDict": TypedDict}
+    names |= dict.fromkeys(("final", "overload", "no_type_check"), unchanged)
+    names |= {"runtime_checkable": runtime_checkable}
+    names |= {"Generic": Generic, "Protocol": Protocol, "NamedTuple": NamedTuple, "TypedDict": TypedDict}
     return names | {"cast": cast, "NewType": new_type, "TYPE_CHECKING": False}
 
 

@@ -85,6 +85,13 @@ ASYNC = {
     "ThreadPoolExecutor.submit": "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor() as pool:\n    f = pool.submit(pow, 2, 3)\n    print(f.result())",
     "as_completed": "from concurrent.futures import ThreadPoolExecutor, as_completed\nwith ThreadPoolExecutor() as pool:\n    fs = [pool.submit(abs, -x) for x in (1, 2)]\n    print(sorted(f.result() for f in as_completed(fs)))",
     "threading.Lock": "import threading\nlock = threading.Lock()\nwith lock: print('locked')",
+    "threading.Event.wait": "import threading\ne = threading.Event()\ne.set()\nprint(e.wait(), e.wait(1) is True, threading.Event().wait(timeout=0))",
+    "asyncio.Event.wait": "import asyncio\nasync def main():\n    e = asyncio.Event()\n    e.set()\n    lock = asyncio.Lock()\n    print(await e.wait(), await lock.acquire(), lock.locked())\nasyncio.run(main())",
+    "a lock that is not waited for": "import threading\nl = threading.Lock()\nprint(l.acquire(), l.acquire(blocking=False), l.acquire(False), l.acquire(timeout=0.01))\nl.release()\nprint(l.acquire(False))",
+    "a semaphore that is not waited for": "import threading\ns = threading.Semaphore(1)\nprint(s.acquire(blocking=False), s.acquire(blocking=False))\ns.release()\nprint(s.acquire(blocking=False))",
+    "current_thread": "import threading\nprint(threading.current_thread().name)\nt = threading.Thread(target=lambda: print(threading.current_thread().name), name='w')\nt.start()\nt.join()",
+    "a queue between threads": "import threading, queue\nq = queue.Queue()\nt = threading.Thread(target=lambda: q.put(1))\nt.start()\nprint(q.get(), q.put(2), q.join if False else None)\ntry: q.get_nowait(); q.get_nowait()\nexcept queue.Empty: print('empty')",
+    "concurrent.futures.wait": "from concurrent.futures import ThreadPoolExecutor, wait\nwith ThreadPoolExecutor() as pool: found = wait([pool.submit(int, '3')])\nprint([f.result() for f in found.done], len(found.not_done))",
     "threading.Thread": "import threading\nout = []\nt = threading.Thread(target=out.append, args=(1,))\nt.start()\nt.join()\nprint(out)",
 }
 
@@ -122,6 +129,9 @@ CLASSES = {
     "typing.NamedTuple": "from typing import NamedTuple\nclass P(NamedTuple):\n    x: int\n    y: int = 2\nprint(P(1))",
     "TypedDict": "from typing import TypedDict\nclass D(TypedDict):\n    a: int\nprint(D(a=1))",
     "Protocol and Generic": "from typing import Protocol, Generic, TypeVar\nT = TypeVar('T')\nclass A(Protocol):\n    def f(self) -> int: ...\nclass B(Generic[T]):\n    def g(self, x: T) -> T: return x\nprint(B().g(1))",
+    "runtime_checkable Protocol": "from typing import Protocol, runtime_checkable\n@runtime_checkable\nclass P(Protocol):\n    name: str\n    def run(self, x: int) -> int: ...\nclass A:\n    name = 'a'\n    def run(self, x): return x\nclass B:\n    def __init__(self): self.name = 'b'\n    def run(self, x): return x\nclass C:\n    def run(self, x): return x\nprint([isinstance(x, P) for x in (A(), B(), C(), 1)])",
+    "issubclass of a Protocol": "from typing import Protocol, runtime_checkable\n@runtime_checkable\nclass Sized(Protocol):\n    def __len__(self): ...\n@runtime_checkable\nclass Both(Sized, Protocol):\n    def go(self): ...\nclass A(Both):\n    def __len__(self): return 1\n    def go(self): return 2\nclass B:\n    def __len__(self): return 1\nprint(issubclass(A, Both), issubclass(B, Both), issubclass(B, Sized), isinstance([], Sized), isinstance(3, Sized), isinstance(A(), A), isinstance(B(), A))",
+    "a Protocol that is not runtime_checkable": "from typing import Protocol\nclass P(Protocol):\n    def run(self): ...\nfor use in (lambda: isinstance(1, P), P):\n    try: use()\n    except TypeError: print('TypeError')",
     "own exception": "class E(Exception):\n    def __init__(self, code):\n        super().__init__(f'code {code}')\n        self.code = code\ntry: raise E(3)\nexcept E as e: print(e, e.code)",
     "attributes on a function": "def f(): f.calls += 1\nf.calls = 0\nf()\nf()\nprint(f.calls)",
     "__name__ of a function": "def f(): pass\nprint(f.__name__, f.__qualname__)",
