@@ -32,6 +32,12 @@ RETRY_S = 0.005
 MORE_DESCRIPTORS = "raise `ulimit -n`"
 
 
+def _abort(pipe: asyncio.WriteTransport) -> None:
+    """asyncio's own fails for a pipe whose reader, a jail that has ended already, has closed it."""
+    if not pipe.is_closing():
+        pipe.abort()
+
+
 class ZygoteClient:
     def __init__(
         self,
@@ -220,7 +226,7 @@ class ZygoteClient:
                     jailed = self.spawn(passed, limits, workspace, packages=loading.names_a_package(source))
                 ours.callback(jailed.kill)
                 stdin, _ = await self._loop.connect_write_pipe(lambda: streams.stdin, files[0])
-                ours.callback(stdin.abort)
+                ours.callback(_abort, stdin)
                 for file, protocol in ((files[1], streams.stdout), (files[2], streams.stderr)):
                     output, _ = await self._loop.connect_read_pipe(lambda protocol=protocol: protocol, file)
                     ours.callback(output.close)
