@@ -93,10 +93,18 @@ class Authorship:
         boxed = self._boxed(reply, echoes)
         if boxed is not None and not self._is_dictated(boxed, told):
             answers["math"] = boxed
-        code = self._coded(reply, told)
-        if code is not None:
-            answers["code"] = code
+        if "<" in reply or "```" in reply:  # else there is no code, and no call
+            code = self._coded(reply, told)
+            if code is not None:
+                answers["code"] = code
+            self._remember_code(text, told)
         self._said.append(Said(agent, text, answers))
+        self._lines.update(marked_lines(text), marked_lines(delivery(text)[0]))
+        self._mentioned |= _boxes_in(text)
+        if "math" in answers:
+            self._given.add(_key(answers["math"]))
+
+    def _remember_code(self, text: str, told: list[str]) -> None:
         calls = [call.arguments or {} for call in parse_tool_calls(text)]
         codes = [value for arguments in calls for value in arguments.values() if isinstance(value, str)]
         codes += [body for _, body in fences(text)]
@@ -105,10 +113,6 @@ class Authorship:
         if codes:
             even = [_even(text) for text in told]
             self._shown += [_even(body) for body in codes[-REPEATABLE:] if not self._is_told(body, even)]
-        self._lines.update(marked_lines(text), marked_lines(delivery(text)[0]))
-        self._mentioned |= _boxes_in(text)
-        if "math" in answers:
-            self._given.add(_key(answers["math"]))
 
     def ran(self, code: str, stdout: str, stdin: str = "") -> None:
         """What code printed: an agent's own, where the agent wrote the code, and it was given nothing to repeat."""
