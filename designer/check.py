@@ -19,7 +19,7 @@ from designer.program import Program
 from designer.structure import node_lines, structure_findings
 from designer.syntax import parse, refused_unread, too_complex
 from sandbox.language import compile_program
-from sandbox.protocol import Sandbox
+from sandbox.protocol import Sandbox, over_limit
 from workflow.failures import Finding, LimitExceeded, ProgramFailed
 from workflow.graph import GraphNode
 
@@ -33,21 +33,10 @@ MAX_FINDINGS = 100
 """Findings of one program that are kept."""
 
 SIMPLER = "write a shorter program with smaller expressions"
-_SLOW = (
-    "see that every loop outside of functions ends, and move what takes long into a node's process, a tool function or "
-    "code that a tool runs: the program is built before any agent is asked"
-)
-_LIMIT_FIXES = {
-    "cpu_s": _SLOW,
-    "wall_s": _SLOW,
-    "memory_mb": "keep less in memory while the workflow is built: no long lists, no large numbers",
-    "output_bytes": "print less while the workflow is built",
-}
-"""What a program can do about a limit that its building has hit."""
 
 
 class CheckReport(BaseModel):
-    """What a check found. `graph` is there when the program builds a workflow."""
+    """What a check found. `graph` is there when the program was seen to build a workflow."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -196,8 +185,7 @@ async def _built(source: str, sandbox: Sandbox, question: str, checked: _Checked
         message = f"building the workflow failed: {error}"
         fix = "build the workflow without errors; what only a run can tell belongs into a node's process or a tool"
         if isinstance(error, LimitExceeded):
-            message = f"building the workflow goes beyond its limit of {error.limit:g} ({error.limit_kind})"
-            fix = _LIMIT_FIXES.get(error.limit_kind, "build the workflow without long computations")
+            return CheckReport(findings=_ordered([*checked.findings, over_limit(error.limit_kind, error.limit)]))
         failed = Finding(line=getattr(error, "line", None) or 0, code="build-failed", message=message, fix=fix)
         return CheckReport(findings=_ordered([*checked.findings, failed]))
     findings = [*checked.findings, *description.findings]
@@ -208,7 +196,8 @@ async def _built(source: str, sandbox: Sandbox, question: str, checked: _Checked
             fix = "add it with workflow.add_node(...), pass it to another node, or delete it"
             line = checked.lines.get(name, 0)
             findings.append(Finding(line=line, code="unreachable-node", message=message, fix=fix, severity="warning"))
-    if description.graph is None and not has_errors(findings):
+    unclear = any(finding.code == "build-unclear" for finding in findings)
+    if description.graph is None and not unclear and not has_errors(findings):
         message = "the program builds no workflow"
         fix = "add: workflow = Workflow(name=...); workflow.add_node(...)"
         findings.append(Finding(line=0, code="no-workflow", message=message, fix=fix))

@@ -6,13 +6,12 @@ The tables are the sandbox's own (`sandbox.language.importable`). Undefined name
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NoReturn
 
 from designer.program import CONTRACT, Program, near
 from sandbox.language import HINTS, contract_facades, facade_values, standard_facades, unused_imports
-from workflow.checks import nearest
 from workflow.failures import Finding
 
 
@@ -121,7 +120,8 @@ def _unknown_module(program: Program, node: ast.stmt, module: str) -> Finding:
 
 
 def _unknown_name(program: Program, node: ast.alias | ast.Attribute, module: str, name: str) -> Finding:
-    close = nearest(name, _offers()[module])
+    # A part of a name (`load` of `loads`) or a word with another sense (`exc_info`, `version_info`) would mislead.
+    close = near(name, _offers()[module]) or _misspelt(name, _offers()[module])
     if name in CONTRACT and module.startswith("workflow"):
         fix = f"write: from workflow import {name}"
     elif close:
@@ -129,6 +129,12 @@ def _unknown_name(program: Program, node: ast.alias | ast.Attribute, module: str
     else:
         fix = f"it offers: {', '.join(sorted(_offers()[module]))}"
     return _finding(program, node, f"module {module!r} has no {name!r} in programs", fix)
+
+
+def _misspelt(name: str, known: Iterable[str]) -> str | None:
+    """The one known name that differs in its small and large letters or its underscores alone."""
+    plain = name.replace("_", "").lower()
+    return next((each for each in sorted(known) if each.replace("_", "").lower() == plain), None)
 
 
 def _finding(program: Program, node: Any, message: str, fix: str) -> Finding:

@@ -85,6 +85,29 @@ class Description(BaseModel):
     findings: list[Finding] = []
 
 
+_SLOW = (
+    "see that every loop outside of functions ends, and move what takes long into a node's process, a tool function or "
+    "code that a tool runs: the program is built before any agent is asked"
+)
+_LIMIT_FIXES = {
+    "cpu_s": _SLOW,
+    "wall_s": _SLOW,
+    "memory_mb": "keep less in memory while the workflow is built: no long lists, no large numbers",
+    "output_bytes": "print less while the workflow is built",
+}
+"""What a program can do about a limit that its building has hit."""
+
+
+def over_limit(limit_kind: str, limit: float) -> Finding:
+    """What a check says of a program whose building hits a limit."""
+    return Finding(
+        line=0,
+        code="build-failed",
+        message=f"building the workflow goes beyond its limit of {limit:g} ({limit_kind})",
+        fix=_LIMIT_FIXES.get(limit_kind, "build the workflow without long computations"),
+    )
+
+
 class Strength(BaseModel):
     """How strong this machine's jails are, as probed."""
 

@@ -107,12 +107,20 @@ class _OutOfMemory(BaseModel):
     op: Literal["out_of_memory"]
 
 
+class _Stopped(BaseModel):
+    error_type: Annotated[str, Field(max_length=200)]
+    message: Annotated[str, Field(max_length=8192)]
+    line: int | None = None
+
+
 class Described(BaseModel):
     op: Literal["described"]
     graph: GraphNode | None
     unreachable: list[str]
     more: bool = False
     """The program goes on, and a later description may say more."""
+    stopped: _Stopped | None = None
+    """What ended the description after a stand-in for a reply, before the program had built its workflow."""
 
 
 _Request = _AgentCall | _ToolCall | _CodeRun

@@ -19,11 +19,11 @@ from pydantic import JsonValue
 from engine.protocol import Engine
 from engine.session import Run, Session
 from sandbox.frames import FrameError, encode, read_frame
-from sandbox.host.broker import Broker, Outcome
+from sandbox.host.broker import Broker, Described, Outcome
 from sandbox.host.code_process import JailedCode, collect
 from sandbox.host.spawner import Jailed, JailedFolder, Spawner
 from sandbox.jail import Kind
-from sandbox.protocol import CodeResult, Description, Strength, Workspace
+from sandbox.protocol import CodeResult, Description, Strength, Workspace, over_limit
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import (
     Failure,
@@ -146,7 +146,8 @@ class JailSandbox(ABC):
             except MetaAgentError as error:
                 outcome = Outcome(failure=error.record())
         if outcome.described is not None:
-            return Description(graph=outcome.described.graph, unreachable=outcome.described.unreachable)
+            found = outcome.described
+            return Description(graph=found.graph, unreachable=found.unreachable, findings=_stopped(found))
         return Description(findings=_findings(outcome.failure))
 
     async def _serve_program(self, spawner: Spawner, session: Session, job: dict[str, Any]) -> Outcome:
@@ -301,12 +302,31 @@ async def _cause_of_death(jailed: Jailed, cpu_limit_s: int, memory_limit_mb: int
     return ProgramFailed("Died", f"the process ended without an answer ({how})")
 
 
+def _stopped(described: Described) -> list[Finding]:
+    """Why a description says nothing of the workflow: no fault of the program's, but its author should know."""
+    error = described.stopped
+    if error is None or described.graph is not None:
+        return []
+    return [
+        Finding(
+            line=error.line or 0,
+            code="build-unclear",
+            message=f"the workflow could not be seen: code that is run while the program is built gets no real reply "
+            f"in the check, and what is done with it raised {error.error_type}: {error.message[:300]}",
+            fix="run code in a node's process or in a tool, or build the workflow before this line",
+            severity="warning",
+        )
+    ]
+
+
 def _findings(failure: Failure | None) -> list[Finding]:
     """A failure met while describing a program, as findings of a check."""
     if failure is None:
         return []
     if failure.kind == "program_rejected":
         return [Finding.model_validate(item) for item in failure.fields["findings"]]
+    if failure.kind == "limit_exceeded":
+        return [over_limit(failure.fields["limit_kind"], failure.fields["limit"])]
     line = failure.fields.get("line") or 0
     return [
         Finding(

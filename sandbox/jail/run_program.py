@@ -268,7 +268,11 @@ def _run_program(channel: BlockingChannel, job: dict[str, Any]) -> dict[str, Any
         program.flush()
         if program.canned and program.ran:
             return program.description()  # it failed over a reply that no agent gave
-        return _failed(error)
+        failed = _failed(error)
+        if program.canned:  # over what no code has printed: what it builds then, only a run can tell
+            stopped = {name: failed[name] for name in ("error_type", "message", "line")}
+            return {**program.description(), "stopped": stopped}
+        return failed
     program.flush()
     if program.describing:
         return program.description()

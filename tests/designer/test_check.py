@@ -729,3 +729,51 @@ def test_a_wrong_module_or_name_of_the_published_contract_is_still_found() -> No
         assert any(fix in finding.fix for finding in found), (line, found)
     misspelt = "from workflow import AgentGraph\nAgentGraph().set_entry_point(node_nam='a')\n"
     assert any("'node" in finding.fix for finding in check_source(misspelt))
+
+
+USES_OF_OUTPUT = (
+    "assert r.stdout.strip() == '42'",
+    "print(json.loads(r.stdout)['x'])",
+    "print(r.stderr.strip().splitlines()[-1])",
+)
+RUNS_CODE = """
+import json, subprocess, sys
+r = subprocess.run([sys.executable, "-c", "x"], capture_output=True, text=True)
+{use}
+from workflow import AgentNode, Workflow
+workflow = Workflow("w").add_node(AgentNode("a", "Put it in \\\\boxed{{}}."))
+"""
+
+
+def checked_in_jail(*sources: str) -> list[CheckReport]:
+    async def main() -> list[CheckReport]:
+        async with ProcessSandbox(preload=("designer.check",)) as sandbox:
+            return [await check_program(source, sandbox) for source in sources]
+
+    return asyncio.run(main())
+
+
+def test_what_is_done_with_the_output_of_code_while_building_is_not_held_against_the_program() -> None:
+    for report in checked_in_jail(*(RUNS_CODE.format(use=use) for use in USES_OF_OUTPUT)):
+        assert report.ok, report.findings
+        unclear = [finding for finding in report.findings if finding.code == "build-unclear"]
+        assert [finding.line for finding in unclear] == [4]
+        assert "Error: " in unclear[0].message
+        assert "in a tool" in unclear[0].fix
+
+
+def test_advice_about_a_limit_is_what_a_program_can_do() -> None:
+    hungry = "held = []\nwhile True: held.append('x' * 10_000_000)\n"
+    (report,) = checked_in_jail(hungry + RUNS_CODE.format(use=""))
+    assert [finding.code for finding in report.findings] == ["build-failed"]
+    assert "Limits." not in str(report.findings[0])
+    assert "memory" in report.findings[0].fix
+
+
+@pytest.mark.parametrize(
+    "source", ["import sys\nsys.exc_inf()", "import json\njson.lod", "import time\ntime.timeit(1)"]
+)
+def test_names_that_are_only_alike_are_not_advised(source: str) -> None:
+    fixes = [finding.fix for finding in check_source(source) if finding.code == "unknown-import"]
+    assert len(fixes) == 1
+    assert "version_info" not in fixes[0].partition("did you mean")[2]
