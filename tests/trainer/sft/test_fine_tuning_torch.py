@@ -193,13 +193,22 @@ start, out, kills = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 tests.torch.set_num_threads(1)  # others would not outlive a fork
 tests.TorchBackend(start, learning_rate=1.0, device="cpu").close()  # imports once what every child needs
 metrics, dice = out / "metrics.jsonl", random.Random(5)
+
+
+def steps():
+    return metrics.read_bytes().count(b"\\n")
+
+
 for killed in range(kills):
     process = child()
     before = metrics.stat().st_mtime_ns if metrics.exists() else 0
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_mtime_ns > before):
         time.sleep(0.005)  # it has begun to learn, so that something is there to be lost
-    time.sleep(dice.random() * 0.2)
+    further = steps() + dice.randrange(12)  # by steps, not by the clock: machines differ
+    while time.monotonic() < deadline and steps() < further:
+        time.sleep(0.001)
+    time.sleep(dice.random() * 0.02)
     os.kill(process, signal.SIGKILL)
     if os.waitpid(process, 0)[1] != signal.SIGKILL:
         break  # it was done before
