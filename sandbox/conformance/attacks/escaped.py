@@ -277,7 +277,8 @@ ATTACKS += [
         name,
         "channel",
         FRAMES + source + "\n",
-        limits={"wall_s": 1, "cpu_s": 1, "agent_calls": 5, "tool_calls": 5},
+        # A second of computing ends what never ends; a busy machine may take longer over it.
+        limits={"wall_s": 5, "cpu_s": 1, "agent_calls": 5, "tool_calls": 5},
         lasts=True,
     )
     for (family, name), source in FORGERIES.items()
