@@ -19,6 +19,7 @@ import statistics
 import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -75,8 +76,12 @@ async def started(tree: Path) -> Process:
     )
 
 
-async def said(process: Process) -> object:
+async def said(process: Process, asked: object = None) -> Any:
+    """What a tree's process says next, once it has been asked."""
+    assert process.stdin is not None
     assert process.stdout is not None
+    if asked is not None:
+        process.stdin.write(f"{json.dumps(asked)}\n".encode())
     line = await asyncio.wait_for(process.stdout.readline(), ANSWER_S)
     if not line:
         raise SystemExit("a tree's process has ended (see above): does it have benchmarks/sandbox.py and overhead.py?")
@@ -92,7 +97,7 @@ async def main() -> None:
     console = Console()
     trees = [await started(tree) for tree in (options.before, Path(__file__).parents[1])]
     try:
-        (names, missing), (others, _) = [await said(tree) for tree in trees]  # type: ignore[misc]
+        (names, missing), (others, _) = [await said(tree) for tree in trees]
         for mode, why in missing.items():
             console.print(f"process/{mode} is left out: {why}")
         rates: dict[str, list[tuple[float, float]]] = {name: [] for name in names if name in others}
@@ -101,9 +106,7 @@ async def main() -> None:
                 for name, pairs in rates.items():
                     rate = [0.0, 0.0]
                     for place in random.sample((0, 1), 2):
-                        request = json.dumps([name, CLIENTS, options.seconds])
-                        trees[place].stdin.write(f"{request}\n".encode())  # type: ignore[union-attr]
-                        rate[place] = float(await said(trees[place]))  # type: ignore[arg-type]
+                        rate[place] = await said(trees[place], [name, CLIENTS, options.seconds])
                     pairs.append((rate[0], rate[1]))
     finally:
         for tree in trees:

@@ -64,7 +64,7 @@ class TaskGroup:
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         failures = [failed for task in self._tasks if (failed := task.exception()) is not None]
         if failures and error is None:
-            raise ExceptionGroup("unhandled errors in a TaskGroup", failures)  # type: ignore[type-var]
+            raise BaseExceptionGroup("unhandled errors in a TaskGroup", failures)
 
 
 class _Timeout:

@@ -45,10 +45,10 @@ def math_env_values(run_code: Callable[[CodeRun], CodeReply]) -> dict[str, objec
     }
 
 
-def _seconds(timeout: object) -> float:
-    if type(timeout) not in (int, float) or not 0 < timeout < 1e6:  # type: ignore[operator]
+def _seconds(timeout: Any) -> float:
+    if type(timeout) not in (int, float) or not 0 < timeout < 1e6:
         raise ValueError(f"timeout must be a positive number of seconds, not {type(timeout).__name__} {timeout!r:.80}")
-    return float(timeout)  # type: ignore[arg-type]
+    return float(timeout)
 
 
 def _told(reply: CodeReply) -> str:
