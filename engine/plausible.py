@@ -26,13 +26,15 @@ def impossible(completion: Completion) -> str:
         if not text.isascii() and text != text.encode(errors="replace").decode():
             return f"{name} holds half of a surrogate pair"
     usage = completion.usage
-    for name in ("prompt_tokens", "completion_tokens", "prefix_tokens"):
-        count = getattr(usage, name)
+    counts = (usage.prompt_tokens, usage.completion_tokens, usage.prefix_tokens)
+    for name, count in zip(("prompt_tokens", "completion_tokens", "prefix_tokens"), counts, strict=True):
         if count is not None and not is_count(count):
             return f"{name} is {_short(count)}"
     cost = usage.cost_usd
     if cost is not None and not (math.isfinite(cost) and cost >= 0):
         return f"cost_usd is {cost}"
+    if completion.token_ids is completion.prompt_token_ids is completion.logprobs is None:
+        return ""
     for name, ids in (("token_ids", completion.token_ids), ("prompt_token_ids", completion.prompt_token_ids)):
         strange = strange_id(ids or ())
         if strange:

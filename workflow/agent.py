@@ -158,7 +158,7 @@ class AgentNode(WorkflowNode):
         yield Delivery(self.name, handed_on, source)
         metadata = {"delivery": handed_on, "delivery_source": source, "finish_reason": finish_reason}
         metadata["agent_name"] = self.name
-        return Message._of_agent(content, metadata, self.name)
+        return Message._made(content, MessageType.AGENT_RESPONSE, metadata, self.name)
 
     def _sampling(self) -> OwnSampling:
         try:

@@ -52,7 +52,8 @@ def contract(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def checked(self: Any, *args: Any, **kwargs: Any) -> R:
-        kwargs = {key: value for key, value in kwargs.items() if key not in IGNORED_ARGUMENTS}
+        if not IGNORED_ARGUMENTS.isdisjoint(kwargs):
+            kwargs = {key: value for key, value in kwargs.items() if key not in IGNORED_ARGUMENTS}
         if not validated:
             # Built on first use: annotations may name classes defined further down.
             validated.append(validate_call(config=ConfigDict(arbitrary_types_allowed=True))(function))
@@ -99,8 +100,9 @@ class Record:
 
     def _fill(self, **values: Any) -> None:
         """Set slots to values that have been checked."""
+        fill = object.__setattr__
         for name, value in values.items():
-            object.__setattr__(self, name, value)
+            fill(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         adapter = _adapters(type(self)).get(name)

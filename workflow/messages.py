@@ -49,11 +49,10 @@ class Message(Record):
         self._fill(content=content, message_type=message_type, metadata=metadata, sender=sender, recipient=recipient)
 
     @classmethod
-    def _of_agent(cls, content: str, metadata: dict[str, Any], sender: str) -> Message:
-        """An agent's response, made once per agent from values that are known to be right: not validated again."""
+    def _made(cls, content: str, message_type: MessageType, metadata: dict[str, Any], sender: str) -> Message:
+        """Made for each agent of a run from values that are known to be right: not validated again."""
         message = object.__new__(cls)
-        kind = MessageType.AGENT_RESPONSE
-        message._fill(content=content, message_type=kind, metadata=metadata, sender=sender, recipient=None)
+        message._fill(content=content, message_type=message_type, metadata=metadata, sender=sender, recipient=None)
         return message
 
     @property

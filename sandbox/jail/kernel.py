@@ -169,6 +169,25 @@ def drop_capabilities() -> Step:
     return syscall("capset", _SYS_CAPSET, _CAPABILITY_HEADER, bytes(24))
 
 
+_LONGEST_VARIABLE = 8192
+
+
+class Variable:
+    """An environment variable that has another value for each run. The C library keeps for ever what it is given: it
+    gets one place, where the values follow each other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name.encode()
+        self._place = ctypes.create_string_buffer(self._name + b"=", _LONGEST_VARIABLE)
+        take([("putenv", libc.putenv, (self._place,))])
+
+    def set(self, value: str) -> None:
+        environment: Any = os.environ
+        encoded = environment.encodevalue(value)
+        self._place.value = self._name + b"=" + encoded
+        environment._data[self._name] = encoded
+
+
 _READ_DIR = 1 << 3
 _READ = 1 << 2 | _READ_DIR  # READ_FILE
 _WRITE = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8  # WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG

@@ -109,9 +109,10 @@ def _load(argument: int, *, high: bool = False) -> bytes:
 
 def _one_of(argument: int, values: tuple[int, ...], *, pretended: tuple[int, ...] = ()) -> list[bytes]:
     """Allow the call if an argument's low half, all that the kernel looks at here, is one of `values`."""
-    tests = [step for value in values for step in (_instruction(_JEQ, 0, 1, value), _ALLOW)]
-    tests += [step for value in pretended for step in (_instruction(_JEQ, 0, 1, value), _PRETEND)]
-    return [_load(argument), *tests, _REFUSE]
+    following = len(values) + len(pretended)
+    tests = [_instruction(_JEQ, following - at, 0, value) for at, value in enumerate(values)]
+    tests += [_instruction(_JEQ, len(pretended) - at + 1, 0, value) for at, value in enumerate(pretended)]
+    return [_load(argument), *tests, _REFUSE, _ALLOW, *([_PRETEND] if pretended else ())]
 
 
 def _of_itself(argument: int) -> list[bytes]:

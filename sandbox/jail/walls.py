@@ -251,16 +251,17 @@ class Walls:
             kernel.prctl(kernel.PR_SET_DUMPABLE, 0),
         ]
         if version:
+            outer: list[Step] = []
             if kind == "code" and mode == "j0":
-                # A domain within a domain: many rules, made once, that leave out packages inside the standard library.
-                # In mode j those are not there.
+                # Two domains. One is made once, for all runs: it has many rules, which leave out packages inside the
+                # standard library; in mode j those are not there. So each run's own has only to keep others' folders
+                # out. It comes first, since a domain takes over all rules of the one around it.
                 names = [*readable.standard_library(), *readable.packages()]
-                parts = kernel.Landlock(
-                    [*readable.parts(), *files[len(readable.libraries()) :]], [work, *writable], names
-                )
-                self._last.append(parts.made(FIRST_OWN_FD))
+                exact = [*readable.parts(), *files[len(readable.libraries()) :]]
+                outer = [kernel.Landlock(exact, [work, *writable], names).made(FIRST_OWN_FD)]
+                files, listed = _around([*exact, *names], work), []
             landlock = kernel.Landlock(files, writable, listed)
-            self._last.append(("landlock", landlock.restrict, ("." if kind != "program" else None,)))
+            self._last += [("landlock", landlock.restrict, ("." if kind != "program" else None,)), *outer]
         self._seccomp = [seccomp.install(_PROGRAM_FILTER if kind == "program" else _CODE_FILTERS[mode])]
         hard = {name: resource.getrlimit(name)[1] for name in range(resource.RLIMIT_MSGQUEUE + 1)}
         self._hard = {name: value for name, value in hard.items() if value != resource.RLIM_INFINITY}
@@ -302,6 +303,16 @@ class Walls:
             values[resource.RLIMIT_NPROC] = self._processes
         lowest = {name: min(value, self._hard.get(name, value)) for name, value in values.items()}
         return [("setrlimit", resource.setrlimit, (name, (value, value))) for name, value in lowest.items()]
+
+
+def _around(paths: list[str], work: str) -> list[str]:
+    """As few folders as hold all of the paths and do not hold `work`."""
+    avoided = f"{os.path.realpath(work)}/"
+    found: set[str] = set()
+    for path in paths:
+        ends = [at for at in range(1, len(path) + 1) if path[at : at + 1] in ("/", "")]
+        found.add(next(path[:end] for end in ends if not avoided.startswith(f"{path[:end]}/")))
+    return sorted(found)
 
 
 def go_first() -> None:

@@ -75,6 +75,7 @@ class Zygote:
         self.chroot, self.contained, self.is_child = chroot, contained, is_child
         self.modules, self.proc = modules, proc
         self.child: ChildZygote | None = None
+        self.home = [kernel.Variable(name) for name in ("HOME", "TMPDIR")] if mode == "j0" else []
         self.first: list[Step] = [("oom_score_adj", go_first, ())] if contained else []
         self.root: list[Step] = []
         if mode == "j":
@@ -258,7 +259,6 @@ class Zygote:
         limits = JailLimits(**message["limits"])
         workspace = message["workspace"]
         mounts: list[Step] = []
-        environment: list[Step] = []
         if self.mode == "j":
             work = walls.WORK
             if workspace:
@@ -269,14 +269,13 @@ class Zygote:
             work = self.folder + "/empty"
         else:
             work = self.workspace_path(workspace) if workspace else self.scratch_path(message["id"])
-            home = work.encode()
-            # Not in the zygote: the C library keeps for ever what it is given.
-            environment = [("environ", os.environb.__setitem__, (name, home)) for name in (b"HOME", b"TMPDIR")]
+            for variable in self.home:
+                variable.set(work)
         # The run's descriptors find their places: for code its streams 0 to 2, and 3 for the other.
         placing: list[Step] = [("dup2", os.dup2, (fd, place)) for place, fd in enumerate(fds[1:])]
         placing.append(("dup2", os.dup2, (fds[0], 3)))
         putting_up = self.walls.steps(limits, self.user(message), work, self.closing)
-        return chain(self.first, mounts, environment, placing, self.root, putting_up)
+        return chain(self.first, mounts, placing, self.root, putting_up)
 
     def orphaned(self) -> bool:
         """In a child: whether the zygote has ended."""

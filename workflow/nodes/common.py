@@ -37,7 +37,7 @@ def labelled(members: list[WorkflowNode], outcomes: list[Message | Exception]) -
             messages.append(Message(text, MessageType.ERROR, sender=label))
         else:
             metadata = {"delivery": outcome.delivery}
-            messages.append(Message(outcome.content, outcome.message_type, metadata, sender=label))
+            messages.append(Message._made(outcome.content, outcome.message_type, metadata, label))
     return messages
 
 

@@ -134,7 +134,7 @@ ATTACKS = [
             "replace with a special field": MESSAGE
             + "import dataclasses\nkeep(dataclasses.replace(m, **{'__class__': int}))",
             "the maker that checks nothing": MESSAGE + "keep(Message.of_agent(1, 2, 3))",
-            "the maker by its name": MESSAGE + "keep(Message._of_agent(1, 2, 3))",
+            "the maker by its name": MESSAGE + "keep(Message._made(1, 2, 3, 4))",
             "the filler that checks nothing": MESSAGE + "m._fill(content=keep); keep(m)",
         },
         control=False,
