@@ -14,8 +14,8 @@ from typing import Any
 from engine.protocol import Engine
 from engine.session import Run, Session, Sink
 from workflow import bridge
-from workflow.completion import Sampling
-from workflow.failures import Failure, LimitExceeded, MetaAgentError, ProgramFailed
+from workflow.completion import Completion, CompletionRequest, Sampling
+from workflow.failures import EngineFailed, Failure, LimitExceeded, MetaAgentError, ProgramFailed
 from workflow.limits import Limits
 from workflow.messages import Context, Message
 from workflow.nodes import WorkflowNode
@@ -141,37 +141,58 @@ def _failure(error: Exception) -> Failure:
 
 
 class _Connection:
-    """An engine on an event loop of its own thread, so that plain code (and notebooks) can block on it."""
+    """An engine on an event loop of its own thread. Runs go on in the threads that ask for them, so that plain code may
+    compute, wait for threads of its own whose agents ask here too, be interrupted, and use `asyncio.run`."""
 
     def __init__(self, engine: Engine, limits: Limits, sampling: Sampling, sink: Sink | None) -> None:
-        self.engine = engine
-        self._limits, self._sampling, self._sink = limits, sampling, sink
+        self.name = engine.name
+        self._engine, self._limits, self._sampling, self._sink = engine, limits, sampling, sink
+        self._here = threading.local()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="metaagent-engine", daemon=True)
         self._thread.start()
 
-    @property
-    def is_caller(self) -> bool:
-        """Whether this is asked by what runs on it."""
-        return threading.current_thread() is self._thread
-
     def __call__(self, request: Request) -> Any:
-        if self.is_caller:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("an engine cannot run a workflow on itself: it would wait for itself")
+        if getattr(self._here, "has_run", False):
             raise RuntimeError(
-                "a generator cannot call process() or run(): it would wait for itself. Make it a plain function, "
-                "or write `yield NodeCall(node, context)`"
+                "a generator cannot call process() or run(): its run would wait for another one. Make it a plain "
+                "function, or write `yield NodeCall(node, context)`"
             )
-        future = asyncio.run_coroutine_threadsafe(self._perform(request), self._loop)
+        self._here.has_run = True
+        outer = bridge.swap_event_loop(None)  # in a notebook a loop runs already
         try:
-            return future.result()  # the run's wall limit bounds this wait
-        except BaseException:
-            future.cancel()  # interrupted: agents must not go on unseen
-            raise
+            # A loop that is given does not become the thread's own.
+            with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+                return runner.run(self._perform(request))
+        finally:
+            bridge.swap_event_loop(outer)
+            self._here.has_run = False
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """The engine's reply, from its thread."""
+        asking = self._engine.complete(request)
+        try:
+            asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
+        except RuntimeError:  # its loop is closed
+            asking.close()
+            raise self._gone() from None
+        try:
+            return await asyncio.wrap_future(asked)
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            raise self._gone() from None
+
+    def _gone(self) -> EngineFailed:
+        return EngineFailed(self.name, "it was disconnected while a run was under way")
 
     async def _perform(self, request: Request) -> Any:
         question = request.context.question if isinstance(request, NodeCall) else ""
         session = Session(
-            self.engine,
+            self,
             question=question,
             limits=self._limits,
             sampling=self._sampling,
@@ -186,8 +207,11 @@ class _Connection:
         session.finish(result.content if isinstance(result, Message) else None)
         return result
 
-    def close(self) -> None:
-        """End what still runs, then the engine, then the thread."""
+    async def close(self) -> None:
+        """A run does not close the engine."""
+
+    def disconnect(self) -> None:
+        """End what the engine does, then the engine, then its thread."""
         try:
             asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout=30)
         finally:
@@ -201,9 +225,8 @@ class _Connection:
         for task in under_way:
             task.cancel()
         if under_way:
-            # Suspended plain calls are greenlets of this thread: they have to be unwound in it, and before it ends.
             await asyncio.wait(under_way, timeout=10)
-        await self.engine.close()
+        await self._engine.close()
 
 
 _connection: _Connection | None = None
@@ -218,8 +241,9 @@ def connect(
 ) -> None:
     """Let workflows of this process run on `engine`: afterwards `workflow.run(question)` works in plain Python.
 
-    Connecting again replaces the engine. The code that runs is trusted: nothing is jailed. Raises TypeError for
-    what is no engine, and what `disconnect` raises.
+    Connecting again replaces the engine. The code that runs is trusted: nothing is jailed. What an agent of a thread of
+    a node's own is asked is a run of its own, with limits of its own. Raises TypeError for what is no engine, and what
+    `disconnect` raises.
     """
     global _connection
     if not isinstance(engine, Engine):
@@ -232,15 +256,10 @@ def connect(
 def disconnect() -> None:
     """Undo `connect` and close the engine. Harmless when nothing is connected.
 
-    What still runs is cancelled. Raises RuntimeError in a node that runs on the engine: it would wait for itself.
+    Runs that go on end with `EngineFailed` as soon as they ask an agent.
     """
     global _connection
     if _connection is not None:
-        if _connection.is_caller:
-            raise RuntimeError(
-                "a node cannot close the engine that it runs on: it would wait for itself. Call connect() and "
-                "disconnect() where the run was started"
-            )
         closing, _connection = _connection, None
         bridge.connect(None)
-        closing.close()
+        closing.disconnect()

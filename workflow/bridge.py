@@ -7,6 +7,7 @@ runs under every driver. Outside of any run, `perform` hands the request to the 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,32 @@ _driver: Callable[[Request], Any] | None = None
 
 
 class _Call(greenlet):
-    """A plain call that may be suspended in `perform`."""
+    """A plain call that may be suspended in `perform`.
+
+    It has no part in the event loop that serves it, and may run one of its own, which is suspended with it.
+    """
+
+    _loop: Any = None
+
+    def resumed(self, resume: Callable[..., Any], *args: Any) -> Any:
+        """What it asks for next, or returns."""
+        # It must switch back to whoever resumes it now, not to whoever created it.
+        self.parent = getcurrent()
+        outer = swap_event_loop(self._loop)
+        try:
+            return resume(*args)
+        finally:
+            self._loop = swap_event_loop(outer)
+
+
+def swap_event_loop(loop: Any) -> Any:
+    """Make this event loop, or none, the one that runs in this thread. Returns the one that did, which has to wait."""
+    events: Any = sys.modules.get("asyncio.events")  # a jail has not loaded it
+    if events is None:
+        return None
+    before = events._get_running_loop()
+    events._set_running_loop(loop)
+    return before
 
 
 def connect(driver: Callable[[Request], Any] | None) -> None:
@@ -58,21 +84,16 @@ def as_steps(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Step
             raise RuntimeError(f"exit({stop.code!r}) was called inside a node or tool; return instead") from None
 
     call = _Call(run)
-    # The greenlet must switch back to whoever resumes it now, not to whoever created it.
-    call.parent = getcurrent()
-    outcome = call.switch()
+    outcome = call.resumed(call.switch)
     try:
         while not call.dead:
             try:
                 reply = yield outcome
             except Exception as error:
-                call.parent = getcurrent()
-                outcome = call.throw(error)
+                outcome = call.resumed(call.throw, error)
             else:
-                call.parent = getcurrent()
-                outcome = call.switch(reply)
+                outcome = call.resumed(call.switch, reply)
     finally:
         if not call.dead:  # the run was abandoned: unwind the suspended call
-            call.parent = getcurrent()
-            call.throw()
+            call.resumed(call.throw)
     return outcome

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -413,6 +413,14 @@ def test_drive_sync_unwinds_when_the_channel_breaks() -> None:
 # An engine connected to this process
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    """The engine's thread is told that a call is over; it may take a moment."""
+    deadline = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def connected() -> Iterator[Callable[..., CannedEngine]]:
     def start(engine: CannedEngine, **options: Any) -> CannedEngine:
@@ -482,7 +490,7 @@ def test_connected_runs_keep_their_limits_and_raise(connected: Callable[..., Can
         assert caught.value.limit_kind == kind
         assert isinstance(events[-1], RunEnded)
         assert events[-1].failure == caught.value.record()
-    assert engine.cancelled == ["H"]
+    wait_until(lambda: engine.cancelled == ["H"])
     assert Workflow().add_node(agent("A")).run("Q?").content == "x"  # every run has its own budget
 
 
@@ -561,34 +569,114 @@ def test_disconnecting_unwinds_plain_code_in_its_own_thread_and_leaves_no_thread
                 unwound.append(threading.current_thread().name)
 
     def run() -> None:
-        with pytest.raises(CancelledError):
+        with pytest.raises(EngineFailed, match="it was disconnected while a run was under way"):
             Workflow().add_nodes([Deep("d")]).run("Q?")
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=run, daemon=True, name="caller")
     thread.start()
     while "A" not in [request.agent for request in engine.requests]:
         time.sleep(0.01)
     disconnect()
-    assert unwound == ["metaagent-engine"]
-    assert "metaagent-engine" not in [each.name for each in threading.enumerate()]
     thread.join(timeout=5)
     assert not thread.is_alive()
+    assert unwound == ["caller"]
+    assert engine.closed == 1
+    assert "metaagent-engine" not in [each.name for each in threading.enumerate()]
 
 
 @pytest.mark.parametrize("close", [disconnect, lambda: connect(CannedEngine("other"))])
-def test_a_node_cannot_close_the_engine_that_it_runs_on(
+def test_a_run_whose_engine_is_gone_says_so(
     connected: Callable[..., CannedEngine], close: Callable[[], None]
 ) -> None:
-    connected(CannedEngine("seven"))
+    engine = connected(CannedEngine("seven"))
 
     class Closing(WorkflowNode):
         def process(self, context: Context) -> Message:
             close()
-            raise AssertionError("it was closed")
+            return agent("A").process(context)
 
-    with pytest.raises(RuntimeError, match="where the run was started"):
+    with pytest.raises(EngineFailed, match="disconnected while a run was under way"):
         Workflow().add_nodes([Closing("c")]).run("Q?")
-    assert Workflow().add_node(agent("A")).run("Q?").content == "seven"
+    assert (engine.closed, engine.requests) == (1, [])
+
+
+class InThreads(WorkflowNode):
+    """Asks its agents from threads of its own, all at once."""
+
+    def process(self, context: Context) -> Message:
+        agents = [agent(name) for name in "ABC"]
+        with ThreadPoolExecutor() as pool:
+            return Message("".join(pool.map(lambda each: each.process(context).content, agents)))
+
+
+class OnItsLoop(WorkflowNode):
+    """Asks its agents on an event loop of its own, in threads and without."""
+
+    def process(self, context: Context) -> Message:
+        async def asked(name: str) -> str:
+            await asyncio.sleep(0)
+            return agent(name).process(context).content
+
+        async def main() -> str:
+            in_threads = (asyncio.to_thread(agent(name).process, context) for name in "ABC")
+            said = [message.content for message in await asyncio.gather(*in_threads)]
+            return "".join([*said, *await asyncio.gather(asked("D"), asked("E"))])
+
+        return Message(asyncio.run(main()))
+
+
+@pytest.mark.parametrize("caller", ["script", "notebook", "thread"])
+@pytest.mark.parametrize(("node", "answer"), [(InThreads, "ABC"), (OnItsLoop, "ABCDE")])
+def test_plain_nodes_may_have_threads_and_event_loops(
+    connected: Callable[..., CannedEngine], node: type[WorkflowNode], answer: str, caller: str
+) -> None:
+    class Barrier(BarrierEngine):
+        async def _wait(self, request: CompletionRequest) -> None:
+            if request.agent in "ABC":
+                await super()._wait(request)
+
+    connected(Barrier(3, lambda request: request.agent), limits=Limits(wall_s=20))
+
+    def run() -> str:
+        return Workflow().add_node(Plain("p", node("n"))).run("Q?").content
+
+    async def cell() -> str:
+        assert asyncio.get_running_loop()
+        answer = run()
+        await asyncio.sleep(0)
+        return answer
+
+    if caller == "thread":
+        with ThreadPoolExecutor() as pool:
+            assert pool.submit(run).result(timeout=30) == answer
+    else:
+        assert (run() if caller == "script" else asyncio.run(cell())) == answer
+
+
+def test_an_event_loop_of_a_node_is_unwound_with_it() -> None:
+    unwound: list[str] = []
+
+    class Waiting(WorkflowNode):
+        def process(self, context: Context) -> Message:
+            async def main() -> Message:
+                try:
+                    await asyncio.sleep(0)
+                    return agent("A").process(context)
+                finally:
+                    unwound.append(type(asyncio.get_running_loop()).__name__)
+
+            return asyncio.run(main())
+
+    run = drive_async(Workflow().add_node(Waiting("w")), HangingEngine("A"), limits=Limits(wall_s=0.2))
+    assert run.failure is not None
+    assert "wall_s" in run.failure.message
+    assert len(unwound) == 1
+
+
+def test_an_engine_that_runs_a_workflow_on_itself_is_told_so(connected: Callable[..., CannedEngine]) -> None:
+    connected(CannedEngine(lambda request: Workflow().add_node(agent("B")).run("again").content))
+    with pytest.raises(EngineFailed, match="cannot run a workflow on itself"):
+        Workflow().add_node(agent("A")).run("Q?")
 
 
 def test_an_interrupt_stops_the_agents_too(connected: Callable[..., CannedEngine]) -> None:
@@ -605,10 +693,7 @@ def test_an_interrupt_stops_the_agents_too(connected: Callable[..., CannedEngine
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-    deadline = time.monotonic() + 5
-    while not engine.cancelled and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert engine.cancelled == ["A"]
+    wait_until(lambda: engine.cancelled == ["A"])
 
 
 def test_a_generator_that_calls_process_is_told_so_and_does_not_wait_for_itself(
