@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from RestrictedPython.transformer import INSPECT_ATTRIBUTES
 
-from sandbox.language.classes import OwnDict, is_class, is_program_class, is_program_object
+from sandbox.language.classes import OwnDict, Writable, is_class, is_program_class, is_program_object
 from sandbox.language.identity import STEADY
 from sandbox.language.texts import over_plain, text_of
 from sandbox.language.vocabulary import MAGIC_METHODS, MARK, hide, shown
@@ -46,8 +46,9 @@ _HOMES = (
     "sandbox.language.asyncio_names sandbox.language.branches "
     "sandbox.language.classes sandbox.language.concurrency sandbox.language.digests "
     "sandbox.language.environments sandbox.language.json_data "
-    "sandbox.language.libraries sandbox.language.library_classes sandbox.language.own_attributes "
-    "sandbox.language.safe_stdlib sandbox.language.surroundings statistics string "
+    "sandbox.language.libraries sandbox.language.library_classes sandbox.language.logging_names "
+    "sandbox.language.own_attributes "
+    "sandbox.language.safe_stdlib sandbox.language.surroundings sandbox.language.warning_names statistics string "
     "subprocess sys time urllib.parse uuid "
     "workflow.agent workflow.failures workflow.flows workflow.messages workflow.tools "
     "workflow.nodes.debate_node workflow.nodes.ensemble_node workflow.nodes.reflection_node workflow.nodes.router_node"
@@ -237,6 +238,9 @@ def read_special(obj: Any, name: str) -> Any:
             value = getattr(obj, name)
         if type(value) is str or (value is None and name == "__doc__"):
             return value
+    elif name == "__members__":
+        if isinstance(obj, EnumType):
+            return dict(obj.__members__)
     elif name in ("__new__", "__setattr__", "__delattr__"):
         if type(obj) is super or is_class(obj):
             return _base_special(obj, name)
@@ -323,7 +327,7 @@ def read_item(obj: Any, key: Any) -> Any:
 def writable(obj: Any) -> Any:
     """`obj` itself if a program may write on it. Raises TypeError otherwise."""
     cls = type(obj)
-    if cls in _WRITABLE or issubclass(cls, OwnDict) or is_program_object(obj) or is_program_class(obj):
+    if cls in _WRITABLE or issubclass(cls, (OwnDict, Writable)) or is_program_object(obj) or is_program_class(obj):
         return obj
     if cls.__module__ in _CONTRACT_MODULES and not issubclass(cls, (type, Enum)):
         return obj

@@ -29,6 +29,10 @@ class OwnDict(dict[str, Any]):
     """A dict of ours on which programs may write."""
 
 
+class Writable:
+    """Marks a class of ours on whose objects programs may write."""
+
+
 class NamedTuple:
     """Stands for `typing.NamedTuple` as a base class; `make_class` builds the tuple."""
 

@@ -75,12 +75,13 @@ def _compiled(source: str, filename: str, mode: Literal["exec", "eval"]) -> Comp
                 code = compile(tree, filename, mode, dont_inherit=True, optimize=0)
     except SyntaxError as error:
         text = f": {error.text.strip()[:120]!r}" if error.text else ""
+        around = "; a program is plain Python, without fences or other text around it"
         findings.append(
             Finding(
                 line=error.lineno or 0,
                 code="syntax",
                 message=shown(f"{error.msg}{text}"),
-                fix="correct this line; a program is plain Python, without fences or other text around it",
+                fix="correct this line" + (around if "```" in text or error.lineno == 1 else ""),
             )
         )
     except (MemoryError, RecursionError, OverflowError, SystemError) as error:

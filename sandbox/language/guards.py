@@ -50,6 +50,9 @@ def _apply(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **{hide(name): value for name, value in kwargs.items()})
 
 
+_apply.__module__, _apply.__qualname__ = "builtins", "function"  # for errors of the call, which name it
+
+
 # Builtins
 
 

@@ -35,8 +35,10 @@ from sandbox.language import (
     json_data,
     libraries,
     library_classes,
+    logging_names,
     safe_stdlib,
     surroundings,
+    warning_names,
 )
 from sandbox.language.classes import Facade, named_tuple
 from sandbox.language.subprocess_calls import PYTHON, subprocess_values
@@ -86,6 +88,7 @@ def standard_facades(
     output = write if isinstance(write, safe_stdlib.Output) else safe_stdlib.Output(write)
     random_values = safe_stdlib.random_values(seed)
     os_values = surroundings.os_values()
+    tracebacks = surroundings.traceback_values(output)
     abstract = facade("collections.abc", safe_stdlib.abstract_values())
     futures = facade("concurrent.futures", concurrency.futures_values())
     exceptions = " ".join(
@@ -121,6 +124,7 @@ def standard_facades(
             **{name: value for name, value in vars(decimal).items() if name.startswith("ROUND_")},
         },
         "enum": {**picked(classes, "Enum Flag IntEnum IntFlag StrEnum"), "auto": enum.auto, "unique": enum.unique},
+        "errno": surroundings.errno_values(),
         "fractions": {"Fraction": fractions.Fraction},
         "functools": {
             **libraries.functools_values(),
@@ -129,8 +133,11 @@ def standard_facades(
         },
         "heapq": picked(heapq, "heapify heappop heappush heappushpop heapreplace merge nlargest nsmallest"),
         "itertools": {name: value for name, value in vars(itertools).items() if not name.startswith("_")},
-        "json": {**picked(json, "JSONDecodeError"), **picked(json_data, "JSONDecoder JSONEncoder dumps loads")},
-        "logging": surroundings.logging_values(output),
+        "json": {
+            **picked(json, "JSONDecodeError"),
+            **picked(json_data, "JSONDecoder JSONEncoder dump dumps load loads"),
+        },
+        "logging": logging_names.logging_values(output, clock, tracebacks["format_exc"]),
         "math": {name: value for name, value in vars(math).items() if not name.startswith("_")},
         "gc": surroundings.gc_values(),
         "operator": {
@@ -175,9 +182,10 @@ def standard_facades(
         "textwrap": {name: over_text(getattr(textwrap, name)) for name in _TEXTWRAP.split()},
         "threading": concurrency.threading_values(),
         "time": safe_stdlib.time_values(clock),
-        "traceback": surroundings.traceback_values(output),
+        "timeit": safe_stdlib.timeit_values(clock),
+        "traceback": tracebacks,
         "typing": safe_stdlib.typing_values(),
-        "warnings": surroundings.warnings_values(),
+        "warnings": warning_names.warnings_values(),
     }
     contents["urllib"] = {"parse": facade("urllib.parse", contents.pop("urllib.parse"))}
     inner = {"collections.abc": abstract, "concurrent.futures": futures, "os.path": os_values["path"]}

@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from sandbox.language.access import read_attribute
+
 _OTHER = object()
 
 
@@ -56,6 +58,16 @@ def dumps(obj: Any, *, cls: Any = None, default: Callable[[Any], Any] | None = N
     """`json.dumps` with its own arguments."""
     encoder: Any = JSONEncoder if cls is None else cls
     return encoder(**options, **({} if default is None else {"default": default})).encode(obj)
+
+
+def dump(obj: Any, fp: Any, **options: Any) -> None:
+    """`json.dump` to whatever of the program's has `write`."""
+    read_attribute(fp, "write")(dumps(obj, **options))
+
+
+def load(fp: Any, **options: Any) -> Any:
+    """`json.load` of whatever of the program's has `read`."""
+    return loads(read_attribute(fp, "read")(), **options)
 
 
 def rebuilt(value: Any, default: Callable[[Any], Any], skipkeys: bool = False) -> Any:

@@ -89,6 +89,24 @@ def time_values(clock: Clock) -> dict[str, object]:
     }
 
 
+def timeit_values(clock: Clock) -> dict[str, object]:
+    """`timeit` of functions, in the program's time."""
+    now = time_values(clock)["perf_counter"]
+
+    def timeit(stmt: Any, setup: Any = None, timer: object = None, number: int = 1_000_000, **options: object) -> float:
+        for function in (stmt, setup):
+            if not callable(function) and function is not None:
+                raise TypeError(f"timeit() in programs times a function (got {type(function).__name__})")
+        if setup is not None:
+            setup()
+        start = clock.now()
+        for _ in range(number):
+            stmt()
+        return clock.now() - start
+
+    return {"default_timer": now, "timeit": timeit}
+
+
 def datetime_values(clock: Clock) -> dict[str, object]:
     """The classes of `datetime`; `now` and `today` read the program's clock, and the local zone is UTC."""
 

@@ -1,4 +1,4 @@
-"""What programs see of a machine around them: `os`, `pathlib`, `platform`, `logging`, `warnings`, `traceback`, `gc`.
+"""What programs see of a machine around them: `os`, `pathlib`, `platform`, `sys`, `traceback`, `errno`, `gc`.
 
 There is none: no files, no environment, no processes. Offered is what needs none of that, such as paths as text; every
 other name is missing, and the facade says so. Nothing here asks the operating system anything.
@@ -6,6 +6,7 @@ other name is missing, and the facade says so. Nothing here asks the operating s
 
 from __future__ import annotations
 
+import errno
 import pathlib
 import posixpath
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 from sandbox.language.classes import Facade
 from sandbox.language.safe_stdlib import picked
-from sandbox.language.texts import plain_text, text_of, without_addresses
+from sandbox.language.texts import plain_text, text_of
 
 _PATHS = (
     "altsep basename commonpath commonprefix curdir dirname extsep isabs join normcase normpath pardir pathsep sep "
@@ -103,8 +104,13 @@ def sys_values() -> dict[str, object]:
     def getrecursionlimit() -> int:
         return sys.getrecursionlimit()
 
+    def exc_info() -> tuple[Any, Any, None]:
+        error = sys.exception()
+        return (type(error), error, None) if isinstance(error, Exception) else (None, None, None)
+
     return {
         **picked(sys, "byteorder float_info maxsize maxunicode version version_info"),
+        "exc_info": exc_info,
         "getrecursionlimit": getrecursionlimit,
         "setrecursionlimit": setrecursionlimit,
         "path": [""],
@@ -112,139 +118,7 @@ def sys_values() -> dict[str, object]:
     }
 
 
-# Warnings and logs
-
-LEVELS = {"NOTSET": 0, "DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
-
-
-class Logger:
-    """`logging.Logger`: what is at or above its level is printed as `LEVEL:name:message`."""
-
-    def __init__(self, name: str, levels: dict[str, int], write: Callable[[str], None]) -> None:
-        self.name, self._levels, self._write = name, levels, write
-        self.handlers: list[object] = []
-        self.propagate = True
-
-    @property
-    def level(self) -> int:
-        return self._levels.get(self.name, 0)
-
-    def setLevel(self, level: int | str) -> None:
-        self._levels[self.name] = _level(level)
-
-    def getEffectiveLevel(self) -> int:
-        return self._levels.get(self.name) or self._levels.get("root", 30)
-
-    def isEnabledFor(self, level: int) -> bool:
-        return level >= self.getEffectiveLevel()
-
-    def log(self, level: int, msg: object, *args: Any, exc_info: object = None, **options: object) -> None:
-        if self.isEnabledFor(level):
-            text = text_of(msg, "s")
-            if args:
-                text %= args[0] if len(args) == 1 and isinstance(args[0], dict) else args
-            label = next((name for name, value in LEVELS.items() if value == level), f"Level {level}")
-            self._write(f"{label}:{self.name}:{without_addresses(text)}\n")
-
-    def debug(self, msg: object, *args: Any, **options: Any) -> None:
-        self.log(10, msg, *args, **options)
-
-    def info(self, msg: object, *args: Any, **options: Any) -> None:
-        self.log(20, msg, *args, **options)
-
-    def warning(self, msg: object, *args: Any, **options: Any) -> None:
-        self.log(30, msg, *args, **options)
-
-    def error(self, msg: object, *args: Any, **options: Any) -> None:
-        self.log(40, msg, *args, **options)
-
-    def exception(self, msg: object, *args: Any, **options: Any) -> None:
-        self.log(40, msg, *args, **options)
-
-    def critical(self, msg: object, *args: Any, **options: Any) -> None:
-        self.log(50, msg, *args, **options)
-
-    def addHandler(self, hdlr: object) -> None: ...
-
-    def removeHandler(self, hdlr: object) -> None: ...
-
-    def hasHandlers(self) -> bool:
-        return True
-
-
-class Handler:
-    """`StreamHandler`, `NullHandler`, `Formatter`: may be made and handed on; output has one form and one place."""
-
-    def __init__(self, *given: object, **options: object) -> None: ...
-
-    def setLevel(self, level: object) -> None: ...
-
-    def setFormatter(self, fmt: object) -> None: ...
-
-
-def _level(level: int | str) -> int:
-    if isinstance(level, str):
-        if level not in LEVELS:
-            raise ValueError(f"Unknown level: {level!r}")
-        return LEVELS[level]
-    return int(level)
-
-
-def logging_values(write: Callable[[str], None]) -> dict[str, object]:
-    """`logging` for one program: prints, at first what is at least a warning."""
-    levels: dict[str, int] = {"root": 30}
-    made: dict[str, Logger] = {}
-
-    def getLogger(name: str | None = None) -> Logger:
-        key = "root" if name is None else str(name)
-        return made.setdefault(key, Logger(key, levels, write))
-
-    def basicConfig(*, level: int | str | None = None, filename: object = None, **options: object) -> None:
-        if filename is not None:
-            raise PermissionError(f"logging to {filename!r}: {_FILES}; leave filename out")
-        if level is not None:
-            levels["root"] = _level(level)
-
-    def disable(level: int = 50) -> None:
-        levels["root"] = max(levels["root"], level + 1)
-
-    def getLevelName(level: int) -> str:
-        return next((name for name, value in LEVELS.items() if value == level), f"Level {level}")
-
-    root = getLogger()
-    methods = (root.debug, root.info, root.warning, root.error, root.exception, root.critical, root.log)
-    functions = (getLogger, basicConfig, disable, getLevelName, *methods)
-    return {
-        **LEVELS,
-        **{function.__name__: function for function in functions},
-        **dict.fromkeys(("Formatter", "Handler", "NullHandler", "StreamHandler"), Handler),
-        "FATAL": 50,
-        "Logger": Logger,
-        "WARN": 30,
-    }
-
-
-class _Caught:
-    """`warnings.catch_warnings()`: nothing is ever shown, so nothing is caught."""
-
-    def __init__(self, **options: object) -> None: ...
-
-    def __enter__(self) -> list[object]:
-        return []
-
-    def __exit__(self, *of: object) -> None: ...
-
-
-def warnings_values() -> dict[str, object]:
-    """`warnings`: nobody sees them, so they are dropped."""
-
-    def ignored(*given: object, **options: object) -> None: ...
-
-    names = ("warn", "filterwarnings", "simplefilter", "resetwarnings", "showwarning")
-    return {**dict.fromkeys(names, ignored), "catch_warnings": _Caught}
-
-
-def traceback_values(write: Callable[[str], None]) -> dict[str, object]:
+def traceback_values(write: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
     """`traceback` without frames: what was raised, and from what."""
 
     def format_exception(exc: Any, /, value: Any = None, tb: object = None, **options: object) -> list[str]:
@@ -278,6 +152,11 @@ def _told(error: BaseException | None) -> list[str]:
         lines = ["Traceback (most recent call last):", f"{name}: {text}" if text else name, *lines]
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return lines
+
+
+def errno_values() -> dict[str, object]:
+    names = {name: value for name, value in vars(errno).items() if name.startswith("E")}
+    return {**names, "errorcode": {value: name for name, value in names.items()}}
 
 
 def gc_values() -> dict[str, object]:

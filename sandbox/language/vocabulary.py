@@ -27,7 +27,9 @@ _MAGIC = (
 MAGIC_METHODS = frozenset(_MAGIC.split())
 """Special methods that a class of a program may define."""
 
-_READABLE = "__class__ __name__ __qualname__ __doc__ __module__ __dict__ __annotations__ __cause__ __context__"
+_READABLE = (
+    "__class__ __name__ __qualname__ __doc__ __module__ __dict__ __annotations__ __cause__ __context__ __members__"
+)
 READABLE = frozenset(_READABLE.split())
 """Special attributes that a program may read, through the guard `_special_`."""
 
@@ -72,7 +74,6 @@ DUNDER_FIXES = {
     "__contains__": "write key in x",
     "__call__": "write x(...)",
     "__wrapped__": "keep the original function under a name of your own",
-    "__members__": "iterate over the enumeration itself",
 }
 
 

@@ -585,9 +585,7 @@ def test_disconnecting_unwinds_plain_code_in_its_own_thread_and_leaves_no_thread
 
 
 @pytest.mark.parametrize("close", [disconnect, lambda: connect(CannedEngine("other"))])
-def test_a_run_whose_engine_is_gone_says_so(
-    connected: Callable[..., CannedEngine], close: Callable[[], None]
-) -> None:
+def test_a_run_whose_engine_is_gone_says_so(connected: Callable[..., CannedEngine], close: Callable[[], None]) -> None:
     engine = connected(CannedEngine("seven"))
 
     class Closing(WorkflowNode):

@@ -21,6 +21,7 @@ from sandbox.conformance.attacks import (
     modules,
     planting,
     program_limits,
+    records,
     shadowing,
     wrong_solutions,
 )
@@ -38,6 +39,7 @@ ATTACKS: tuple[Attack, ...] = tuple(
         contract_doors,
         hooks,
         libraries,
+        records,
         program_limits,
         escaped,
         code_files,

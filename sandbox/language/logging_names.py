@@ -1,0 +1,326 @@
+"""`logging` for programs: records reach the program's own handlers and its output, and nothing else.
+
+Loggers, levels, handlers, filters and `%` formats work as in the originals. Not here: files, configuration by dict,
+threads, and the caller's file and line, which a record does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from sandbox.language.access import read_attribute
+from sandbox.language.classes import Writable
+from sandbox.language.safe_stdlib import Clock, time_values
+from sandbox.language.texts import plain_text, text_of, without_addresses
+
+LEVELS = {"NOTSET": 0, "DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
+BASIC_FORMAT = "%(levelname)s:%(name)s:%(message)s"
+_UNKNOWN: dict[str, object] = {
+    "filename": "program.py", "funcName": "<module>", "lineno": 0, "module": "program", "pathname": "program.py",
+    "process": 1, "processName": "MainProcess", "thread": 1, "threadName": "MainThread", "exc_info": None,
+}  # fmt: skip
+"""What a record says of where it comes from."""
+_SAID = {*_UNKNOWN, "args", "asctime", "created", "exc_text", "levelname", "levelno", "message", "msg", "name"}
+
+
+class LogRecord:
+    """`logging.LogRecord`."""
+
+    def __init__(self, level: str, given: dict[str, object]) -> None:
+        self.levelname = level
+        vars(self).update({**_UNKNOWN, **given})
+
+    def getMessage(self) -> str:
+        text, args = text_of(self.msg, "s"), self.args  # type: ignore[attr-defined]
+        if args:
+            text %= args[0] if len(args) == 1 and isinstance(args[0], dict) else args
+        return without_addresses(text)
+
+
+class Formatter:
+    """`logging.Formatter` with `%` formats."""
+
+    def __init__(self, fmt: str | None = None, datefmt: str | None = None, style: str = "%", **options: object) -> None:
+        if style != "%":
+            raise ValueError(f"Formatter: style {style!r} is not available in programs; write %(message)s and the like")
+        self._format = "%(message)s" if fmt is None else plain_text(fmt)
+        self._date_format = plain_text(datefmt)
+
+    def format(self, record: LogRecord) -> str:
+        if not isinstance(record, LogRecord):
+            raise TypeError(f"a formatter formats log records (got {type(record).__name__})")
+        values = {**vars(record), "message": record.getMessage()}
+        if "%(asctime)" in self._format:
+            values["asctime"] = self.formatTime(record, self._date_format)
+        shown = {key: value if type(value) in (int, float) else text_of(value, "s") for key, value in values.items()}
+        text: str = self._format % shown
+        return f"{text}\n{shown['exc_text']}" if values.get("exc_text") else text
+
+    def formatTime(self, record: LogRecord, datefmt: str | None = None) -> str:
+        moment: Any = time_values(Clock())
+        created: float = record.created  # type: ignore[attr-defined]
+        time = moment["strftime"](datefmt or "%Y-%m-%d %H:%M:%S", moment["gmtime"](created))
+        return time if datefmt else f"{time},{int(created * 1000) % 1000:03d}"
+
+
+class _Filtering:
+    def __init__(self) -> None:
+        self.level = 0
+        self.filters: list[Any] = []
+
+    def setLevel(self, level: int | str) -> None:
+        self.level = _level(level)
+
+    def addFilter(self, filter: Any) -> None:
+        self.filters.append(filter)
+
+    def removeFilter(self, filter: Any) -> None:
+        if filter in self.filters:
+            self.filters.remove(filter)
+
+    def filter(self, record: LogRecord) -> bool:
+        return all(
+            each(record) if callable(each) else read_attribute(each, "filter")(record) for each in list(self.filters)
+        )
+
+
+class Handler(_Filtering):
+    """`logging.Handler`: derive from it and define `emit(record)`."""
+
+    def __init__(self, level: int | str = 0) -> None:
+        super().__init__()
+        self.level = _level(level)
+        self.formatter: Any = None
+
+    def setFormatter(self, fmt: Any) -> None:
+        self.formatter = fmt
+
+    def format(self, record: LogRecord) -> str:
+        formatter = Formatter() if self.formatter is None else self.formatter
+        return read_attribute(formatter, "format")(record)  # type: ignore[no-any-return]
+
+    def handle(self, record: LogRecord) -> bool:
+        passes = self.filter(record)
+        if passes:
+            self.emit(record)
+        return passes
+
+    def emit(self, record: LogRecord) -> None:
+        raise NotImplementedError("emit must be implemented by Handler subclasses")
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NullHandler(Handler):
+    def emit(self, record: LogRecord) -> None: ...
+
+
+class Logger(_Filtering, Writable):
+    """`logging.Logger`."""
+
+    def __init__(self, name: str, logs: _Logs) -> None:
+        super().__init__()
+        self.name = name
+        self.handlers: list[Any] = []
+        self.propagate = True
+        self.disabled = False
+        self._logs = logs
+
+    def getEffectiveLevel(self) -> int:
+        return next((logger.level for logger in self._logs.upwards(self) if logger.level), 0)
+
+    def isEnabledFor(self, level: int) -> bool:
+        return not self.disabled and level > self._logs.disabled and level >= self.getEffectiveLevel()
+
+    def log(self, level: int, msg: object, *args: Any, exc_info: Any = None, extra: Any = None, **_: object) -> None:
+        if not self.isEnabledFor(level):
+            return
+        given = {**_names(extra), "levelno": level, "msg": msg, "args": args, "name": self.name}
+        given["created"] = self._logs.clock.now()
+        given["exc_text"] = self._logs.traceback() if exc_info else None
+        record = LogRecord(self._logs.level_name(level), given)
+        if self.filter(record):
+            self._logs.handle(self, record)
+
+    def debug(self, msg: object, *args: Any, **options: Any) -> None:
+        self.log(10, msg, *args, **options)
+
+    def info(self, msg: object, *args: Any, **options: Any) -> None:
+        self.log(20, msg, *args, **options)
+
+    def warning(self, msg: object, *args: Any, **options: Any) -> None:
+        self.log(30, msg, *args, **options)
+
+    warn = warning
+
+    def error(self, msg: object, *args: Any, **options: Any) -> None:
+        self.log(40, msg, *args, **options)
+
+    def exception(self, msg: object, *args: Any, exc_info: Any = True, **options: Any) -> None:
+        self.log(40, msg, *args, exc_info=exc_info, **options)
+
+    def critical(self, msg: object, *args: Any, **options: Any) -> None:
+        self.log(50, msg, *args, **options)
+
+    fatal = critical
+
+    def addHandler(self, hdlr: Any) -> None:
+        if hdlr not in self.handlers:
+            self.handlers.append(hdlr)
+
+    def removeHandler(self, hdlr: Any) -> None:
+        if hdlr in self.handlers:
+            self.handlers.remove(hdlr)
+
+    def hasHandlers(self) -> bool:
+        return any(logger.handlers for logger in self._logs.reached(self))
+
+    def getChild(self, suffix: str) -> Logger:
+        return self._logs.get(suffix if self.name == "root" else f"{self.name}.{suffix}")
+
+
+class _Logs:
+    """The loggers of one program."""
+
+    def __init__(self, write: Callable[[str], None], clock: Clock, traceback: Callable[[], str]) -> None:
+        self.write, self.clock, self.traceback = write, clock, traceback
+        self.disabled = 0
+        self.names = {value: name for name, value in LEVELS.items()}
+        self.root = Logger("root", self)
+        self.root.setLevel(30)
+        self._made = {"root": self.root}
+
+    def get(self, name: str | None = None) -> Logger:
+        key = plain_text(name) or "root"
+        if type(key) is not str:
+            raise TypeError("A logger name must be a string")
+        return self._made.setdefault(key, Logger(key, self))
+
+    def upwards(self, logger: Logger) -> list[Logger]:
+        """The logger, and those above it."""
+        found, name = [logger], logger.name
+        while "." in name:
+            name = name.rpartition(".")[0]
+            found += [self._made[name]] if name in self._made else []
+        return found if logger is self.root else [*found, self.root]
+
+    def reached(self, logger: Logger) -> list[Logger]:
+        """Those whose handlers get what it logs."""
+        found = []
+        for each in self.upwards(logger):
+            found.append(each)
+            if not each.propagate:
+                break
+        return found
+
+    def handle(self, logger: Logger, record: LogRecord) -> None:
+        level: int = record.levelno  # type: ignore[attr-defined]
+        handlers = [handler for each in self.reached(logger) for handler in list(each.handlers)]
+        for handler in handlers:
+            if level >= read_attribute(handler, "level"):
+                read_attribute(handler, "handle")(record)
+        if not handlers and level >= 30:
+            self.write(f"{record.getMessage()}\n")
+
+    def level_name(self, level: int) -> str:
+        return self.names.get(level, f"Level {level}")
+
+
+def _names(extra: Any) -> dict[str, object]:
+    """What a caller adds to a record. It can neither replace what the record says itself, nor a method."""
+    added = {plain_text(name): value for name, value in dict(extra or {}).items()}
+    for name in added:
+        if type(name) is not str or name.startswith("_") or name in _SAID or hasattr(LogRecord, name):
+            raise KeyError(f"extra: {name!r} cannot be set on a log record")
+    return added
+
+
+def _level(level: int | str) -> int:
+    if isinstance(level, str):
+        if level not in LEVELS:
+            raise ValueError(f"Unknown level: {level!r}")
+        return LEVELS[level]
+    return int(level)
+
+
+def logging_values(write: Callable[[str], None], clock: Clock, traceback: Callable[[], str]) -> dict[str, object]:
+    """`logging` for one program, which prints what no handler takes and is at least a warning."""
+    logs = _Logs(write, clock, traceback)
+    root = logs.root
+
+    class StreamHandler(Handler):
+        """`logging.StreamHandler`: writes to a stream of the program's, or to its output."""
+
+        def __init__(self, stream: Any = None) -> None:
+            super().__init__()
+            self.stream = stream
+
+        def emit(self, record: LogRecord) -> None:
+            text = f"{self.format(record)}\n"
+            (write if self.stream is None else read_attribute(self.stream, "write"))(text)
+
+    def getLogger(name: str | None = None) -> Logger:
+        return logs.get(name)
+
+    def basicConfig(
+        *, level: int | str | None = None, format: str = BASIC_FORMAT, datefmt: str | None = None, stream: Any = None,
+        handlers: Any = None, filename: object = None, force: bool = False, **options: object,
+    ) -> None:  # fmt: skip
+        if filename is not None:
+            _no_file(filename)
+        if force:
+            root.handlers.clear()
+        if not root.handlers:
+            formatter = Formatter(format, datefmt)
+            for handler in [StreamHandler(stream)] if handlers is None else list(handlers):
+                if read_attribute(handler, "formatter") is None:
+                    read_attribute(handler, "setFormatter")(formatter)
+                root.addHandler(handler)
+            if level is not None:
+                root.setLevel(level)
+
+    def on_root(name: str) -> Callable[..., None]:
+        def log(*args: Any, **options: Any) -> None:
+            basicConfig()
+            getattr(root, name)(*args, **options)
+
+        log.__name__ = log.__qualname__ = name
+        return log
+
+    def disable(level: int = 50) -> None:
+        logs.disabled = _level(level)
+
+    def getLevelName(level: int | str) -> int | str:
+        return LEVELS.get(level, f"Level {level}") if isinstance(level, str) else logs.level_name(level)
+
+    def addLevelName(level: int, levelName: str) -> None:
+        logs.names[int(level)] = plain_text(levelName)
+
+    def FileHandler(filename: object = None, *args: object, **options: object) -> NoReturn:
+        """There are no files."""
+        _no_file(filename)
+
+    def nothing(*given: object) -> None: ...
+
+    methods = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log")
+    functions = (getLogger, basicConfig, disable, getLevelName, addLevelName, FileHandler)
+    return {
+        **LEVELS,
+        **{name: on_root(name) for name in methods},
+        **{function.__name__: function for function in functions},
+        **{cls.__name__: cls for cls in (Formatter, Handler, LogRecord, Logger, NullHandler)},
+        **dict.fromkeys(("captureWarnings", "shutdown"), nothing),
+        "BASIC_FORMAT": BASIC_FORMAT,
+        "FATAL": 50,
+        "StreamHandler": StreamHandler,
+        "WARN": 30,
+        "root": root,
+    }
+
+
+def _no_file(filename: object) -> NoReturn:
+    fix = "programs have no files; pass data through messages or context.state"
+    raise PermissionError(f"logging to {filename!r}: {fix}; leave the file out")
