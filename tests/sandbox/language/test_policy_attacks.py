@@ -25,7 +25,7 @@ import sandbox.language.compiler
 import sandbox.language.hiding
 import sandbox.language.vocabulary
 import workflow
-from sandbox.conformance.attacks import ESCAPED, hooks, introspection, libraries, modules, records
+from sandbox.conformance.attacks import ESCAPED, hooks, introspection, libraries, logs, modules
 from sandbox.conformance.attacks.shadowing import FORMS, GUARDS, shadowing
 from sandbox.language.access import read_attribute
 from sandbox.language.classes import Facade, ProgramMeta
@@ -78,7 +78,7 @@ def attack(source: str, *, plain: bool) -> tuple[list[Any], Outcome, list[Any]]:
 
 
 READS = {attack.id: attack for attack in introspection.ATTACKS}
-OPENED = {attack.id: attack for attack in (*hooks.ATTACKS, *libraries.ATTACKS, *records.ATTACKS)}
+OPENED = {attack.id: attack for attack in (*hooks.ATTACKS, *libraries.ATTACKS, *logs.ATTACKS)}
 UNSEEN = {
     "base", "special method found by the class", "self of a bound method", "type with three arguments", "a descriptor",
     "__set_name__", "__reduce__ by copy", "frame of what a generator waits for", "except* in a function",
