@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any
 
 from engine.protocol import Engine
@@ -130,7 +131,8 @@ async def _within_wall(request: Request, session: Session) -> Any:
     except TimeoutError:
         if not clock.expired():
             raise  # the program's own
-    if clock.expired():  # also where an engine has not minded that it was cancelled
+    # Also where an engine has not minded that it was cancelled, and where plain code has let nobody look at the clock.
+    if clock.expired() or session.elapsed > wall_s:
         raise LimitExceeded("wall_s", wall_s, session.elapsed)
     return result
 
@@ -148,12 +150,18 @@ class _Connection:
         self.name = engine.name
         self._engine, self._limits, self._sampling, self._sink = engine, limits, sampling, sink
         self._here = threading.local()
+        self._asking, self._closed = threading.Lock(), False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="metaagent-engine", daemon=True)
         self._thread.start()
 
+    @property
+    def is_caller(self) -> bool:
+        """Whether this is asked by the engine."""
+        return threading.current_thread() is self._thread
+
     def __call__(self, request: Request) -> Any:
-        if threading.current_thread() is self._thread:
+        if self.is_caller:
             raise RuntimeError("an engine cannot run a workflow on itself: it would wait for itself")
         if getattr(self._here, "has_run", False):
             raise RuntimeError(
@@ -161,30 +169,32 @@ class _Connection:
                 "function, or write `yield NodeCall(node, context)`"
             )
         self._here.has_run = True
-        outer = bridge.swap_event_loop(None)  # in a notebook a loop runs already
+        outer = bridge.swap_event_loop()  # in a notebook one runs already
         try:
-            # A loop that is given does not become the thread's own.
-            with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-                return runner.run(self._perform(request))
+            return _run(self._perform(request))
         finally:
             bridge.swap_event_loop(outer)
             self._here.has_run = False
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The engine's reply, from its thread."""
-        asking = self._engine.complete(request)
-        try:
-            asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
-        except RuntimeError:  # its loop is closed
-            asking.close()
-            raise self._gone() from None
+        with self._asking:  # whoever closes it then finds what has been asked
+            if self._closed:
+                raise self._gone()
+            asked = asyncio.run_coroutine_threadsafe(self._complete(request), self._loop)
         try:
             return await asyncio.wrap_future(asked)
         except asyncio.CancelledError:
             current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                raise
-            raise self._gone() from None
+            if self._closed and not (current is not None and current.cancelling()):
+                raise self._gone() from None
+            raise
+
+    async def _complete(self, request: CompletionRequest) -> Completion:
+        try:
+            return await self._engine.complete(request)
+        except (SystemExit, KeyboardInterrupt) as error:  # which would end the thread
+            raise EngineFailed(self.name, f"{type(error).__name__}: {error}") from None
 
     def _gone(self) -> EngineFailed:
         return EngineFailed(self.name, "it was disconnected while a run was under way")
@@ -212,6 +222,8 @@ class _Connection:
 
     def disconnect(self) -> None:
         """End what the engine does, then the engine, then its thread."""
+        with self._asking:
+            self._closed = True
         try:
             asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout=30)
         finally:
@@ -227,6 +239,24 @@ class _Connection:
         if under_way:
             await asyncio.wait(under_way, timeout=10)
         await self._engine.close()
+
+
+def _run(run: Coroutine[Any, Any, Any]) -> Any:
+    """`asyncio.run`, but for two things: the thread's own event loop stays what it is, and an interrupt is raised where
+    the thread is, which may be in a node's code."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(run)
+    finally:
+        try:
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
 
 
 _connection: _Connection | None = None
@@ -256,10 +286,12 @@ def connect(
 def disconnect() -> None:
     """Undo `connect` and close the engine. Harmless when nothing is connected.
 
-    Runs that go on end with `EngineFailed` as soon as they ask an agent.
+    Runs that go on end with `EngineFailed` as soon as they ask an agent. Raises RuntimeError in the engine's own code.
     """
     global _connection
     if _connection is not None:
+        if _connection.is_caller:
+            raise RuntimeError("an engine cannot close itself: it would wait for itself")
         closing, _connection = _connection, None
         bridge.connect(None)
         closing.disconnect()

@@ -38,13 +38,16 @@ class _Call(greenlet):
             self._loop = swap_event_loop(outer)
 
 
-def swap_event_loop(loop: Any) -> Any:
-    """Make this event loop, or none, the one that runs in this thread. Returns the one that did, which has to wait."""
+def swap_event_loop(running: Any = None) -> Any:
+    """Make this event loop, by default none, the one that runs in this thread, with its hooks for asynchronous
+    generators. Returns the one that did run, which has to wait, to be given back."""
     events: Any = sys.modules.get("asyncio.events")  # a jail has not loaded it
     if events is None:
         return None
-    before = events._get_running_loop()
+    before = events._get_running_loop(), sys.get_asyncgen_hooks()
+    loop, hooks = running or (None, (None, None))
     events._set_running_loop(loop)
+    sys.set_asyncgen_hooks(*hooks)
     return before
 
 

@@ -671,6 +671,112 @@ def test_an_event_loop_of_a_node_is_unwound_with_it() -> None:
     assert len(unwound) == 1
 
 
+def test_event_loops_of_two_nodes_leave_nothing_with_the_callers_loop() -> None:
+    class OwnLoop(WorkflowNode):
+        def process(self, context: Context) -> Message:
+            async def main() -> Message:
+                await asyncio.sleep(0.01 if self.name == "B" else 0)
+                return agent(self.name).process(context)
+
+            return asyncio.run(main())
+
+    class LateA(CannedEngine):
+        async def _wait(self, request: CompletionRequest) -> None:
+            await asyncio.sleep(0.1 if request.agent == "A" else 0.02)
+
+    async def caller() -> tuple[Any, Any]:
+        before = sys.get_asyncgen_hooks()
+        run = await run_workflow(EnsembleNode("e", [OwnLoop("A"), OwnLoop("B")]), "Q?", LateA("7"))
+        assert run.answer == "7"
+        return before, sys.get_asyncgen_hooks()
+
+    before, after = asyncio.run(caller())
+    assert before == after
+
+
+def test_a_run_that_asks_while_the_engine_closes_ends(connected: Callable[..., CannedEngine]) -> None:
+    class SlowToClose(CannedEngine):
+        async def close(self) -> None:
+            closing.set()
+            await asyncio.sleep(0.3)
+
+    closing = threading.Event()
+
+    class Later(WorkflowNode):
+        def process(self, context: Context) -> Message:
+            assert closing.wait(5)
+            return agent("A").process(context)
+
+    connected(SlowToClose())
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(Workflow().add_node(Later("l")).run, "Q?")
+        time.sleep(0.1)
+        disconnect()
+        with pytest.raises(EngineFailed, match="disconnected"):
+            run.result(timeout=5)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_an_engine_that_exits_ends_the_run_and_no_more(
+    connected: Callable[..., CannedEngine], error: BaseException
+) -> None:
+    replies: list[Any] = ["seven", error]
+    connected(CannedEngine(lambda request: replies.pop()))
+    with pytest.raises(EngineFailed, match=type(error).__name__):
+        Workflow().add_node(agent("A")).run("Q?")
+    assert Workflow().add_node(agent("A")).run("Q?").content == "seven"
+
+
+def test_an_engine_that_closes_itself_is_told_so(connected: Callable[..., CannedEngine]) -> None:
+    connected(CannedEngine(lambda request: disconnect()))
+    with pytest.raises(EngineFailed, match="an engine cannot close itself"):
+        Workflow().add_node(agent("A")).run("Q?")
+
+
+def test_plain_code_that_holds_the_thread_past_the_wall_limit_ends_the_run(
+    connected: Callable[..., CannedEngine],
+) -> None:
+    class Slow(WorkflowNode):
+        def process(self, context: Context) -> Message:
+            time.sleep(0.2)
+            return Message("late")
+
+    connected(CannedEngine(), limits=Limits(wall_s=0.1))
+    with pytest.raises(LimitExceeded, match="wall_s"):
+        Workflow().add_node(Slow("s")).run("Q?")
+
+
+def test_an_interrupt_reaches_plain_code() -> None:
+    source = """
+import time, engine
+from workflow import Message, Workflow, WorkflowNode
+from workflow.completion import Completion
+class Mine:
+    name = "mine"
+    async def complete(self, request): return Completion(text="x")
+    async def close(self): print("closed")
+class Slow(WorkflowNode):
+    def process(self, context):
+        print("slow", flush=True)
+        time.sleep(60)
+        return Message("late")
+engine.connect(Mine())
+try:
+    Workflow().add_node(Slow("s")).run("Q?")
+except KeyboardInterrupt:
+    print("interrupted")
+engine.disconnect()
+"""
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "slow\n"
+        running.send_signal(signal.SIGINT)
+        assert running.communicate(timeout=20)[0] == "interrupted\nclosed\n"
+
+
 def test_an_engine_that_runs_a_workflow_on_itself_is_told_so(connected: Callable[..., CannedEngine]) -> None:
     connected(CannedEngine(lambda request: Workflow().add_node(agent("B")).run("again").content))
     with pytest.raises(EngineFailed, match="cannot run a workflow on itself"):
