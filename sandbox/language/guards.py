@@ -148,7 +148,7 @@ _BUILTINS = (
     "dict divmod enumerate filter float frozenset hex int isinstance issubclass iter len list map max min next object "
     "oct ord pow property range reversed round set slice sorted staticmethod str sum super tuple zip"
 )
-_NO_EXCEPTIONS = {"EncodingWarning", "BytesWarning", "ResourceWarning"}
+_NO_EXCEPTIONS = {"EncodingWarning", "BytesWarning"}
 _EXCEPTIONS = [
     name
     for name, value in vars(builtins).items()

@@ -137,7 +137,7 @@ def standard_facades(
             **picked(json, "JSONDecodeError"),
             **picked(json_data, "JSONDecoder JSONEncoder dump dumps load loads"),
         },
-        "logging": logging_names.logging_values(output, clock, tracebacks["format_exc"]),
+        "logging": logging_names.logging_values(output, clock, tracebacks["format_exception"]),
         "math": {name: value for name, value in vars(math).items() if not name.startswith("_")},
         "gc": surroundings.gc_values(),
         "operator": {

@@ -6,12 +6,13 @@ threads, and the caller's file and line, which a record does not know.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from sandbox.language.access import read_attribute
 from sandbox.language.classes import Writable
-from sandbox.language.safe_stdlib import Clock, time_values
+from sandbox.language.safe_stdlib import EPOCH_S, Clock, Stream, time_values
 from sandbox.language.texts import plain_text, text_of, without_addresses
 
 LEVELS = {"NOTSET": 0, "DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
@@ -19,13 +20,14 @@ BASIC_FORMAT = "%(levelname)s:%(name)s:%(message)s"
 _UNKNOWN: dict[str, object] = {
     "filename": "program.py", "funcName": "<module>", "lineno": 0, "module": "program", "pathname": "program.py",
     "process": 1, "processName": "MainProcess", "thread": 1, "threadName": "MainThread", "exc_info": None,
+    "relativeCreated": 0.0, "stack_info": None,
 }  # fmt: skip
 """What a record says of where it comes from."""
-_SAID = {*_UNKNOWN, "args", "asctime", "created", "exc_text", "levelname", "levelno", "message", "msg", "name"}
+_SAID = {*_UNKNOWN, "args", "asctime", "created", "exc_text", "levelname", "levelno", "message", "msecs", "msg", "name"}
 
 
-class LogRecord:
-    """`logging.LogRecord`."""
+class LogRecord(Writable):
+    """`logging.LogRecord`. `logging.makeLogRecord` makes one of a dict."""
 
     def __init__(self, level: str, given: dict[str, object]) -> None:
         self.levelname = level
@@ -39,22 +41,27 @@ class LogRecord:
 
 
 class Formatter:
-    """`logging.Formatter` with `%` formats."""
+    """`logging.Formatter` with formats by `%` or braces."""
 
-    def __init__(self, fmt: str | None = None, datefmt: str | None = None, style: str = "%", **options: object) -> None:
-        if style != "%":
+    def __init__(
+        self, fmt: str | None = None, datefmt: str | None = None, style: str = "%", *, defaults: Any = None, **_: object
+    ) -> None:
+        if style not in ("%", "{"):
             raise ValueError(f"Formatter: style {style!r} is not available in programs; write %(message)s and the like")
-        self._format = "%(message)s" if fmt is None else plain_text(fmt)
-        self._date_format = plain_text(datefmt)
+        self._format = (
+            "%(message)s" if fmt is None and style == "%" else "{message}" if fmt is None else plain_text(fmt)
+        )
+        self._date_format, self._style = plain_text(datefmt), style
+        self._defaults = _added({plain_text(name): value for name, value in dict(defaults or {}).items()})
 
     def format(self, record: LogRecord) -> str:
         if not isinstance(record, LogRecord):
             raise TypeError(f"a formatter formats log records (got {type(record).__name__})")
-        values = {**vars(record), "message": record.getMessage()}
-        if "%(asctime)" in self._format:
+        values = {**self._defaults, **vars(record), "message": record.getMessage()}
+        if "asctime" in self._format:
             values["asctime"] = self.formatTime(record, self._date_format)
         shown = {key: value if type(value) in (int, float) else text_of(value, "s") for key, value in values.items()}
-        text: str = self._format % shown
+        text = self._format % shown if self._style == "%" else read_attribute(self._format, "format")(**shown)
         return f"{text}\n{shown['exc_text']}" if values.get("exc_text") else text
 
     def formatTime(self, record: LogRecord, datefmt: str | None = None) -> str:
@@ -62,6 +69,17 @@ class Formatter:
         created: float = record.created  # type: ignore[attr-defined]
         time = moment["strftime"](datefmt or "%Y-%m-%d %H:%M:%S", moment["gmtime"](created))
         return time if datefmt else f"{time},{int(created * 1000) % 1000:03d}"
+
+
+class Filter:
+    """`logging.Filter`: lets through what a logger of this name logs, or one below it."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+    def filter(self, record: LogRecord) -> bool:
+        logger = str(record.name)  # type: ignore[attr-defined]
+        return not self.name or logger == self.name or logger.startswith(f"{self.name}.")
 
 
 class _Filtering:
@@ -85,7 +103,7 @@ class _Filtering:
         )
 
 
-class Handler(_Filtering):
+class Handler(_Filtering, Writable):
     """`logging.Handler`: derive from it and define `emit(record)`."""
 
     def __init__(self, level: int | str = 0) -> None:
@@ -138,9 +156,16 @@ class Logger(_Filtering, Writable):
     def log(self, level: int, msg: object, *args: Any, exc_info: Any = None, extra: Any = None, **_: object) -> None:
         if not self.isEnabledFor(level):
             return
-        given = {**_names(extra), "levelno": level, "msg": msg, "args": args, "name": self.name}
-        given["created"] = self._logs.clock.now()
-        given["exc_text"] = self._logs.traceback() if exc_info else None
+        given = {
+            **_added({plain_text(name): value for name, value in dict(extra or {}).items()}),
+            "levelno": level,
+            "msg": msg,
+            "args": args,
+            "name": self.name,
+        }
+        created = self._logs.clock.now()
+        given |= {"created": created, "msecs": created % 1 * 1000, "relativeCreated": (created - EPOCH_S) * 1000}
+        given |= self._logs.about(exc_info)
         record = LogRecord(self._logs.level_name(level), given)
         if self.filter(record):
             self._logs.handle(self, record)
@@ -185,8 +210,10 @@ class Logger(_Filtering, Writable):
 class _Logs:
     """The loggers of one program."""
 
-    def __init__(self, write: Callable[[str], None], clock: Clock, traceback: Callable[[], str]) -> None:
-        self.write, self.clock, self.traceback = write, clock, traceback
+    def __init__(self, clock: Clock, traceback: Callable[[Any], list[str]]) -> None:
+        self.clock, self.traceback = clock, traceback
+        self.last: Handler = NullHandler()
+        """Takes what no handler does, from warnings on."""
         self.disabled = 0
         self.names = {value: name for name, value in LEVELS.items()}
         self.root = Logger("root", self)
@@ -198,6 +225,14 @@ class _Logs:
         if type(key) is not str:
             raise TypeError("A logger name must be a string")
         return self._made.setdefault(key, Logger(key, self))
+
+    def about(self, exc_info: Any) -> dict[str, object]:
+        """What a record says of an exception: the one given, or the one that is being handled."""
+        error = exc_info[1] if type(exc_info) is tuple and len(exc_info) == 3 else exc_info
+        error = error if isinstance(error, BaseException) else sys.exception() if error else None
+        if not isinstance(error, Exception):
+            return {"exc_info": None, "exc_text": None}
+        return {"exc_info": (type(error), error, None), "exc_text": "".join(self.traceback(error)).rstrip("\n")}
 
     def upwards(self, logger: Logger) -> list[Logger]:
         """The logger, and those above it."""
@@ -223,19 +258,27 @@ class _Logs:
             if level >= read_attribute(handler, "level"):
                 read_attribute(handler, "handle")(record)
         if not handlers and level >= 30:
-            self.write(f"{record.getMessage()}\n")
+            self.last.handle(record)
 
     def level_name(self, level: int) -> str:
         return self.names.get(level, f"Level {level}")
 
 
-def _names(extra: Any) -> dict[str, object]:
-    """What a caller adds to a record. It can neither replace what the record says itself, nor a method."""
-    added = {plain_text(name): value for name, value in dict(extra or {}).items()}
-    for name in added:
+def make_record(dict: Any) -> LogRecord:
+    given = {"args": (), "created": 0.0, "exc_text": None, "levelno": 0, "msecs": 0.0, "msg": "", "name": None}
+    values = {plain_text(name): value for name, value in dict.items()}
+    level = values.pop("levelname", "")
+    return LogRecord(level, {**given, **_added(values, frozenset(given))})
+
+
+def _added(values: dict[Any, object], known: frozenset[str] = frozenset()) -> dict[str, object]:
+    """What a program adds to a record. It can neither replace what the record says itself, nor a method."""
+    for name in values:
+        if name in known:
+            continue
         if type(name) is not str or name.startswith("_") or name in _SAID or hasattr(LogRecord, name):
-            raise KeyError(f"extra: {name!r} cannot be set on a log record")
-    return added
+            raise KeyError(f"{name!r} cannot be set on a log record")
+    return values
 
 
 def _level(level: int | str) -> int:
@@ -246,9 +289,11 @@ def _level(level: int | str) -> int:
     return int(level)
 
 
-def logging_values(write: Callable[[str], None], clock: Clock, traceback: Callable[[], str]) -> dict[str, object]:
+def logging_values(
+    write: Callable[[str], None], clock: Clock, traceback: Callable[[Any], list[str]]
+) -> dict[str, object]:
     """`logging` for one program, which prints what no handler takes and is at least a warning."""
-    logs = _Logs(write, clock, traceback)
+    logs = _Logs(clock, traceback)
     root = logs.root
 
     class StreamHandler(Handler):
@@ -256,25 +301,37 @@ def logging_values(write: Callable[[str], None], clock: Clock, traceback: Callab
 
         def __init__(self, stream: Any = None) -> None:
             super().__init__()
-            self.stream = stream
+            self.stream = Stream(write) if stream is None else stream
+            self.terminator = "\n"
 
         def emit(self, record: LogRecord) -> None:
-            text = f"{self.format(record)}\n"
-            (write if self.stream is None else read_attribute(self.stream, "write"))(text)
+            try:
+                text = f"{self.format(record)}{self.terminator}"
+            except Exception as error:  # a message that does not fit its arguments ends no program
+                write(f"--- Logging error ---\n{''.join(traceback(error))}")
+            else:
+                read_attribute(self.stream, "write")(text)
+
+        def setStream(self, stream: Any) -> Any:
+            before, self.stream = self.stream, stream
+            return before
+
+    logs.last = StreamHandler()
 
     def getLogger(name: str | None = None) -> Logger:
         return logs.get(name)
 
     def basicConfig(
-        *, level: int | str | None = None, format: str = BASIC_FORMAT, datefmt: str | None = None, stream: Any = None,
-        handlers: Any = None, filename: object = None, force: bool = False, **options: object,
+        *, level: int | str | None = None, format: str | None = None, datefmt: str | None = None, style: str = "%",
+        stream: Any = None, handlers: Any = None, filename: object = None, force: bool = False, **options: object,
     ) -> None:  # fmt: skip
         if filename is not None:
             _no_file(filename)
         if force:
             root.handlers.clear()
         if not root.handlers:
-            formatter = Formatter(format, datefmt)
+            basic = BASIC_FORMAT if style == "%" else "{levelname}:{name}:{message}"
+            formatter = Formatter(basic if format is None else format, datefmt, style)
             for handler in [StreamHandler(stream)] if handlers is None else list(handlers):
                 if read_attribute(handler, "formatter") is None:
                     read_attribute(handler, "setFormatter")(formatter)
@@ -305,15 +362,16 @@ def logging_values(write: Callable[[str], None], clock: Clock, traceback: Callab
 
     def nothing(*given: object) -> None: ...
 
-    methods = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log")
+    methods = ("debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log")
     functions = (getLogger, basicConfig, disable, getLevelName, addLevelName, FileHandler)
     return {
         **LEVELS,
         **{name: on_root(name) for name in methods},
         **{function.__name__: function for function in functions},
-        **{cls.__name__: cls for cls in (Formatter, Handler, LogRecord, Logger, NullHandler)},
+        **{cls.__name__: cls for cls in (Filter, Formatter, Handler, LogRecord, Logger, NullHandler)},
         **dict.fromkeys(("captureWarnings", "shutdown"), nothing),
         "BASIC_FORMAT": BASIC_FORMAT,
+        "makeLogRecord": make_record,
         "FATAL": 50,
         "StreamHandler": StreamHandler,
         "WARN": 30,

@@ -40,7 +40,9 @@ def warnings_values() -> dict[str, object]:
         )
         if action == "error":
             raise warning
-        if action != "ignore" and collected[-1] is not None:
+        if action == "ignore" or collected[-1] is None:
+            return
+        if action != "once" or not any(text_of(each.message, "s") == text for each in collected[-1]):
             collected[-1].append(WarningMessage(warning, category))
 
     def filterwarnings(

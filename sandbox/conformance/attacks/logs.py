@@ -105,7 +105,6 @@ FORMATS_HERE = {
     keep(L()._logs)
     """,
     "a record with another class": HANDLER.format("record.__class__ = H; keep(1)") + "log.error('x')\n",
-    "a record that is written on": HANDLER.format("record.msg = 1; keep(1)") + "log.error('x')\n",
     "special names in extra": HANDLER.format("keep(record)") + "log.error('x', extra={'__class__': H})\n",
     "a method in extra": HANDLER.format("keep(record)") + "log.error('x', extra={'getMessage': print})\n",
     "what a record says in extra": HANDLER.format("keep(record)") + "log.error('x', extra={'exc_text': 'x'})\n",

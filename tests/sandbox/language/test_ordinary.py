@@ -41,8 +41,9 @@ HEAD = """# Ordinary Python
 Programs are plain Python: what touches nothing outside of the program is allowed, but for the lines below that say
 why not. `asyncio`, threads and pools run side by side what they start, under the program's own scheduler, the same in
 every run: they change places where an agent, a tool or code is asked, and nowhere else. Time is virtual, so that the
-time-outs of `asyncio.wait_for`, `asyncio.timeout`, `Future.result` and `Thread.join` never fire. An import that
-nothing uses is dropped with a warning, whatever it imports. Each line is a small program in
+time-outs of `asyncio.wait_for`, `asyncio.timeout`, `Future.result` and `Thread.join` never fire. Warnings that nothing
+collects are not shown; log records and exceptions do not know file, line or function. An import that nothing uses
+is dropped with a warning, whatever it imports. Each line is a small program in
 `tests/sandbox/language/ordinary.py`; a test runs them in a jail and in plain Python, compares what they print and
 writes this page. How programs are held in is on the page [Sandbox](sandbox.md).
 
