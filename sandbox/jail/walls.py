@@ -306,12 +306,17 @@ class Walls:
 
 
 def _around(paths: list[str], work: str) -> list[str]:
-    """As few folders as hold all of the paths and do not hold `work`."""
+    """As few folders as hold all of the paths and do not hold `work`. Raises OSError where a path itself holds it."""
     avoided = f"{os.path.realpath(work)}/"
     found: set[str] = set()
     for path in paths:
         ends = [at for at in range(1, len(path) + 1) if path[at : at + 1] in ("/", "")]
-        found.add(next(path[:end] for end in ends if not avoided.startswith(f"{path[:end]}/")))
+        outermost = next((path[:end] for end in ends if not avoided.startswith(f"{path[:end]}/")), None)
+        if outermost is None:
+            raise OSError(
+                errno.EINVAL, f"code would work in {work}, inside of {path}, which all code reads; set TMPDIR"
+            )
+        found.add(outermost)
     return sorted(found)
 
 
