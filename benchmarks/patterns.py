@@ -40,7 +40,7 @@ LOCAL = {
     "designer/bank.py": "`width` is a number of the caller's",
     "designer/features.py": "`letter` is one of three",
     "sandbox/conformance/docker_backends.py": "`host` is the name of this machine's Docker",
-    "sandbox/language/warning_names.py": "`pattern` is a program's own, matched in its own jail",
+    "sandbox/language/stdlib/warning_names.py": "`pattern` is a program's own, matched in its own jail",
     "workflow/text.py": "`tag` is a word of the caller's, escaped",
 }
 """Modules with a pattern made of local values, and why that is no danger."""

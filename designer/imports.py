@@ -1,6 +1,6 @@
 """Checks what a program imports against what programs are offered: the contract, and facades of standard modules.
 
-The tables are the sandbox's own (`sandbox.language.importable`). Undefined names are `designer.names`'s business.
+The tables are the sandbox's own (`sandbox.language.stdlib`). Undefined names are `designer.names`'s business.
 """
 
 from __future__ import annotations

@@ -186,9 +186,9 @@ class _Connection:
             return await asyncio.wrap_future(asked)
         except asyncio.CancelledError:
             current = asyncio.current_task()
-            if self._closed and not (current is not None and current.cancelling()):
-                raise self._gone() from None
-            raise
+            if current is None or current.cancelling():
+                raise  # it is the run that is cancelled
+            raise self._gone() if self._closed else EngineFailed(self.name, "it cancelled a call itself") from None
 
     async def _complete(self, request: CompletionRequest) -> Completion:
         try:

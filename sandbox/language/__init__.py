@@ -9,7 +9,7 @@ from sandbox.language.compiler import CompileResult, compile_program
 from sandbox.language.contract_modules import contract_facades
 from sandbox.language.guards import begin, program_globals
 from sandbox.language.hiding import unused_imports
-from sandbox.language.importable import HINTS, facade, standard_facades
+from sandbox.language.stdlib import HINTS, facade, standard_facades
 from sandbox.language.vocabulary import SYNTAX_FIXES, UNAVAILABLE, shown
 
 __all__ = [

@@ -41,19 +41,18 @@ _OPAQUE = (
 """Programs may look into none of these, nor get one from an attribute or an item."""
 
 _HOMES = (
-    "_csv _random abc builtins collections collections.abc contextlib csv dataclasses datetime decimal difflib "
-    "enum fractions functools graphlib itertools json.decoder numbers operator pathlib pathlib._local random re "
-    "sandbox.language.asyncio_names sandbox.language.branches "
-    "sandbox.language.classes sandbox.language.concurrency sandbox.language.digests "
-    "sandbox.language.environments sandbox.language.json_data "
-    "sandbox.language.libraries sandbox.language.library_classes sandbox.language.logging_names "
-    "sandbox.language.own_attributes "
-    "sandbox.language.safe_stdlib sandbox.language.surroundings sandbox.language.warning_names statistics string "
-    "subprocess sys time urllib.parse uuid "
+    "_csv _random abc builtins collections collections.abc contextlib csv dataclasses datetime decimal difflib enum "
+    "fractions functools graphlib itertools json.decoder numbers operator pathlib pathlib._local random re statistics "
+    "string subprocess sys time urllib.parse uuid "
     "workflow.agent workflow.failures workflow.flows workflow.messages workflow.tools "
     "workflow.nodes.debate_node workflow.nodes.ensemble_node workflow.nodes.reflection_node workflow.nodes.router_node"
 )
-_HOME_MODULES = frozenset(_HOMES.split())
+_OUR_HOMES = (
+    "branches classes environments own_attributes stdlib.asyncio_names stdlib.clock stdlib.concurrency stdlib.digests "
+    "stdlib.json_data stdlib.libraries stdlib.library_classes stdlib.log_records stdlib.logging_names "
+    "stdlib.safe_stdlib stdlib.surroundings stdlib.warning_names"
+)
+_HOME_MODULES = frozenset([*_HOMES.split(), *(f"sandbox.language.{name}" for name in _OUR_HOMES.split())])
 """Where a class must come from for its attributes to be readable, besides the program itself."""
 _CONTRACT_MODULES = frozenset(
     name

@@ -3,7 +3,7 @@
 What a program has started waits until somebody asks for a result; then all of it runs as branches of one `Parallel`
 request (decision 1 of the architecture), so that the order in which things happen is a function of the replies.
 Branches change places only where an agent, a tool or code is asked. The names under which programs know this are in
-`sandbox.language.concurrency` and `sandbox.language.asyncio_names`.
+`sandbox.language.stdlib.concurrency` and `sandbox.language.stdlib.asyncio_names`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The modules of the published contract as programs see them: read-only stand-ins that offer its classes and functions.
 
-Which there are is `workflow.published`'s; standard modules are `sandbox.language.importable`'s.
+Which there are is `workflow.published`'s; standard modules are `sandbox.language.stdlib.importable`'s.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from sandbox.language.classes import Facade
 from sandbox.language.environments import math_env_values
-from sandbox.language.importable import facade
+from sandbox.language.stdlib import facade
 from workflow.published import MODULES, contents
 from workflow.requests import CodeReply, CodeRun
 

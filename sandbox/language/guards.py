@@ -28,10 +28,9 @@ from sandbox.language.access import (
 from sandbox.language.classes import Facade, facade_values, is_class, is_program_class, make_class
 from sandbox.language.compiler import compile_expression
 from sandbox.language.identity import Identity
-from sandbox.language.importable import HINTS, standard_facades
 from sandbox.language.match_statements import match_class, match_mapping, match_sequence
 from sandbox.language.own_attributes import annotated, annotations_of, dir_of, vars_of
-from sandbox.language.safe_stdlib import Output, exit_program, reseed
+from sandbox.language.stdlib import HINTS, Output, exit_program, reseed, standard_facades
 from sandbox.language.texts import plain_text, text_of
 from sandbox.language.vocabulary import MAGIC_METHODS, READABLE, UNAVAILABLE, hide
 from workflow.requests import CodeReply, CodeRun

@@ -11,7 +11,7 @@ from typing import Any
 from sandbox.language.compiler import compile_program
 from sandbox.language.contract_modules import contract_facades
 from sandbox.language.guards import program_globals
-from sandbox.language.importable import facade
+from sandbox.language.stdlib.importable import facade
 from workflow.failures import Finding
 from workflow.requests import CodeReply, CodeRun
 

@@ -98,3 +98,30 @@ def test_all_files_together_cannot_grow_past_the_disk_limit(jail):
     assert "No space left on device" in result.stderr
     result = jail.code("for n in range(10_000): open(str(n), 'w').close()")
     assert "No space left on device" in result.stderr, "the number of files is limited too"
+
+
+HOME = """
+import ctypes, os, tempfile
+getenv = ctypes.CDLL(None).getenv
+getenv.restype = ctypes.c_char_p
+for name in ("HOME", "TMPDIR"):
+    assert os.environ[name] == getenv(name.encode()).decode() == os.getcwd(), name
+assert tempfile.gettempdir() == os.path.expanduser("~") == os.getcwd()
+os.environ["HOME"] = "/elsewhere"
+del os.environ["TMPDIR"]
+assert (getenv(b"HOME"), getenv(b"TMPDIR")) == (b"/elsewhere", None)
+print(os.getcwd())
+"""
+
+
+def test_home_is_where_the_run_works_for_python_and_for_c_and_for_the_next_run(jail):
+    """The name of a folder may be shorter than the one before it, which stands in the same place."""
+
+    async def work(folder):
+        seen = [await jail.sandbox.run_code(HOME, limits=SHORT) for _ in range(2)]
+        seen.append(await jail.sandbox.run_code(HOME, limits=SHORT, workspace=folder))
+        seen.append(await jail.sandbox.run_code(HOME, limits=SHORT))
+        assert [result.stderr for result in seen] == [""] * 4
+        assert jail.mode == "j" or len({result.stdout for result in seen}) == 4
+
+    with_workspace(jail, work)

@@ -9,8 +9,8 @@ import pytest
 from policy_helper import run, run_plain
 
 from sandbox.language.classes import facade_values
-from sandbox.language.importable import HINTS, facade, standard_facades
-from sandbox.language.safe_stdlib import EPOCH_S
+from sandbox.language.stdlib.clock import EPOCH_S
+from sandbox.language.stdlib.importable import HINTS, facade, standard_facades
 from workflow.requests import CodeReply, CodeRun
 
 SAME = {

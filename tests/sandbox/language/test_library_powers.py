@@ -19,8 +19,9 @@ from test_policy_attacks import attack
 
 import workflow
 from sandbox.conformance.attacks import library_powers
-from sandbox.language import access, classes, data_classes, guards, importable, json_data, safe_stdlib
+from sandbox.language import access, classes, guards
 from sandbox.language.identity import Identity
+from sandbox.language.stdlib import clock, data_classes, importable, json_data, safe_stdlib
 
 ATTACKS = {each.id: each for each in library_powers.ATTACKS}
 WRITTEN_ON = (workflow.Message, workflow.AgentNode, json.JSONDecodeError)
@@ -54,7 +55,8 @@ def old(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(data_classes, "read_attribute", getattr)
     monkeypatch.setattr(importable, "named_tuple", old_named_tuple)
     monkeypatch.setattr(importable, "over_text", lambda function: function)
-    monkeypatch.setattr(safe_stdlib, "plain_text", lambda text: text)
+    for module in (clock, safe_stdlib):
+        monkeypatch.setattr(module, "plain_text", lambda text: text)
     monkeypatch.setattr(classes, "steady_identity", lambda cls: None)
     monkeypatch.setattr(access, "STEADY", {})
     monkeypatch.setattr(guards, "_printer", old_printer)

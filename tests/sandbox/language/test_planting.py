@@ -24,8 +24,9 @@ from test_policy_attacks import attack, forbidden
 
 import workflow.tools
 from sandbox.conformance.attacks import planting
-from sandbox.language import access, copying, data_classes
+from sandbox.language import access
 from sandbox.language.classes import is_program_object
+from sandbox.language.stdlib import copying, data_classes
 
 ATTACKS = {each.id: each for each in planting.ATTACKS}
 CHAIN = ("planted key", "an object's own word", "any attribute of any object")

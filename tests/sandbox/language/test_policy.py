@@ -659,7 +659,7 @@ def test_random_programs_compute_what_they_compute_in_plain_python(lines: list[s
 
 def test_importing_the_policy_is_light() -> None:
     code = (
-        "import sys, sandbox.language.compiler, sandbox.language.guards, sandbox.language.importable\n"
+        "import sys, sandbox.language.compiler, sandbox.language.guards, sandbox.language.stdlib.importable\n"
         "heavy = {'torch', 'ray', 'vllm', 'deepspeed', 'transformers', 'openai', 'math_verify', 'sympy', 'numpy'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -1,7 +1,7 @@
 """`logging` for programs: records reach the program's own handlers and its output, and nothing else.
 
-Loggers, levels, handlers, filters and `%` formats work as in the originals. Not here: files, configuration by dict,
-threads, and the caller's file and line, which a record does not know.
+Loggers, levels, handlers and filters work as in the originals. Not here: records and their formats (`log_records`),
+files, configuration by dict.
 """
 
 from __future__ import annotations
@@ -12,74 +12,13 @@ from typing import Any, NoReturn
 
 from sandbox.language.access import read_attribute
 from sandbox.language.classes import Writable
-from sandbox.language.safe_stdlib import EPOCH_S, Clock, Stream, time_values
-from sandbox.language.texts import plain_text, text_of, without_addresses
+from sandbox.language.stdlib.clock import EPOCH_S, Clock
+from sandbox.language.stdlib.log_records import Filter, Formatter, LogRecord, checked, make_record
+from sandbox.language.stdlib.safe_stdlib import Stream
+from sandbox.language.texts import plain_text
 
 LEVELS = {"NOTSET": 0, "DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 BASIC_FORMAT = "%(levelname)s:%(name)s:%(message)s"
-_UNKNOWN: dict[str, object] = {
-    "filename": "program.py", "funcName": "<module>", "lineno": 0, "module": "program", "pathname": "program.py",
-    "process": 1, "processName": "MainProcess", "thread": 1, "threadName": "MainThread", "exc_info": None,
-    "relativeCreated": 0.0, "stack_info": None,
-}  # fmt: skip
-"""What a record says of where it comes from."""
-_SAID = {*_UNKNOWN, "args", "asctime", "created", "exc_text", "levelname", "levelno", "message", "msecs", "msg", "name"}
-
-
-class LogRecord(Writable):
-    """`logging.LogRecord`. `logging.makeLogRecord` makes one of a dict."""
-
-    def __init__(self, level: str, given: dict[str, object]) -> None:
-        self.levelname = level
-        vars(self).update({**_UNKNOWN, **given})
-
-    def getMessage(self) -> str:
-        text, args = text_of(self.msg, "s"), self.args  # type: ignore[attr-defined]
-        if args:
-            text %= args[0] if len(args) == 1 and isinstance(args[0], dict) else args
-        return without_addresses(text)
-
-
-class Formatter:
-    """`logging.Formatter` with formats by `%` or braces."""
-
-    def __init__(
-        self, fmt: str | None = None, datefmt: str | None = None, style: str = "%", *, defaults: Any = None, **_: object
-    ) -> None:
-        if style not in ("%", "{"):
-            raise ValueError(f"Formatter: style {style!r} is not available in programs; write %(message)s and the like")
-        self._format = (
-            "%(message)s" if fmt is None and style == "%" else "{message}" if fmt is None else plain_text(fmt)
-        )
-        self._date_format, self._style = plain_text(datefmt), style
-        self._defaults = _added({plain_text(name): value for name, value in dict(defaults or {}).items()})
-
-    def format(self, record: LogRecord) -> str:
-        if not isinstance(record, LogRecord):
-            raise TypeError(f"a formatter formats log records (got {type(record).__name__})")
-        values = {**self._defaults, **vars(record), "message": record.getMessage()}
-        if "asctime" in self._format:
-            values["asctime"] = self.formatTime(record, self._date_format)
-        shown = {key: value if type(value) in (int, float) else text_of(value, "s") for key, value in values.items()}
-        text = self._format % shown if self._style == "%" else read_attribute(self._format, "format")(**shown)
-        return f"{text}\n{shown['exc_text']}" if values.get("exc_text") else text
-
-    def formatTime(self, record: LogRecord, datefmt: str | None = None) -> str:
-        moment: Any = time_values(Clock())
-        created: float = record.created  # type: ignore[attr-defined]
-        time = moment["strftime"](datefmt or "%Y-%m-%d %H:%M:%S", moment["gmtime"](created))
-        return time if datefmt else f"{time},{int(created * 1000) % 1000:03d}"
-
-
-class Filter:
-    """`logging.Filter`: lets through what a logger of this name logs, or one below it."""
-
-    def __init__(self, name: str = "") -> None:
-        self.name = name
-
-    def filter(self, record: LogRecord) -> bool:
-        logger = str(record.name)  # type: ignore[attr-defined]
-        return not self.name or logger == self.name or logger.startswith(f"{self.name}.")
 
 
 class _Filtering:
@@ -116,7 +55,8 @@ class Handler(_Filtering, Writable):
 
     def format(self, record: LogRecord) -> str:
         formatter = Formatter() if self.formatter is None else self.formatter
-        return read_attribute(formatter, "format")(record)  # type: ignore[no-any-return]
+        text: str = read_attribute(formatter, "format")(record)
+        return text
 
     def handle(self, record: LogRecord) -> bool:
         passes = self.filter(record)
@@ -125,7 +65,7 @@ class Handler(_Filtering, Writable):
         return passes
 
     def emit(self, record: LogRecord) -> None:
-        raise NotImplementedError("emit must be implemented by Handler subclasses")
+        raise NotImplementedError(f"{type(self).__name__} is a log handler without emit(self, record); define it")
 
     def flush(self) -> None: ...
 
@@ -139,13 +79,21 @@ class NullHandler(Handler):
 class Logger(_Filtering, Writable):
     """`logging.Logger`."""
 
-    def __init__(self, name: str, logs: _Logs) -> None:
-        super().__init__()
-        self.name = name
-        self.handlers: list[Any] = []
-        self.propagate = True
-        self.disabled = False
-        self._logs = logs
+    name: str
+    handlers: list[Any]
+    propagate: bool
+    disabled: bool
+    _logs: _Logs
+
+    def __init__(self, *given: object, **options: object) -> None:
+        raise TypeError("loggers come from logging.getLogger(name)")
+
+    @classmethod
+    def _of(cls, name: str, logs: _Logs) -> Logger:
+        logger = object.__new__(cls)
+        _Filtering.__init__(logger)
+        logger.name, logger.handlers, logger.propagate, logger.disabled, logger._logs = name, [], True, False, logs
+        return logger
 
     def getEffectiveLevel(self) -> int:
         return next((logger.level for logger in self._logs.upwards(self) if logger.level), 0)
@@ -156,17 +104,19 @@ class Logger(_Filtering, Writable):
     def log(self, level: int, msg: object, *args: Any, exc_info: Any = None, extra: Any = None, **_: object) -> None:
         if not self.isEnabledFor(level):
             return
-        given = {
-            **_added({plain_text(name): value for name, value in dict(extra or {}).items()}),
-            "levelno": level,
-            "msg": msg,
-            "args": args,
-            "name": self.name,
-        }
         created = self._logs.clock.now()
-        given |= {"created": created, "msecs": created % 1 * 1000, "relativeCreated": (created - EPOCH_S) * 1000}
-        given |= self._logs.about(exc_info)
-        record = LogRecord(self._logs.level_name(level), given)
+        record = LogRecord._of(
+            checked(extra),
+            name=self.name,
+            msg=msg,
+            args=args,
+            levelname=self._logs.level_name(level),
+            levelno=level,
+            created=created,
+            msecs=created % 1 * 1000,
+            relativeCreated=(created - EPOCH_S) * 1000,
+            **self._logs.about(exc_info),
+        )
         if self.filter(record):
             self._logs.handle(self, record)
 
@@ -216,7 +166,7 @@ class _Logs:
         """Takes what no handler does, from warnings on."""
         self.disabled = 0
         self.names = {value: name for name, value in LEVELS.items()}
-        self.root = Logger("root", self)
+        self.root = Logger._of("root", self)
         self.root.setLevel(30)
         self._made = {"root": self.root}
 
@@ -224,7 +174,7 @@ class _Logs:
         key = plain_text(name) or "root"
         if type(key) is not str:
             raise TypeError("A logger name must be a string")
-        return self._made.setdefault(key, Logger(key, self))
+        return self._made.setdefault(key, Logger._of(key, self))
 
     def about(self, exc_info: Any) -> dict[str, object]:
         """What a record says of an exception: the one given, or the one that is being handled."""
@@ -252,33 +202,15 @@ class _Logs:
         return found
 
     def handle(self, logger: Logger, record: LogRecord) -> None:
-        level: int = record.levelno  # type: ignore[attr-defined]
         handlers = [handler for each in self.reached(logger) for handler in list(each.handlers)]
         for handler in handlers:
-            if level >= read_attribute(handler, "level"):
+            if record.levelno >= read_attribute(handler, "level"):
                 read_attribute(handler, "handle")(record)
-        if not handlers and level >= 30:
+        if not handlers and record.levelno >= 30:
             self.last.handle(record)
 
     def level_name(self, level: int) -> str:
         return self.names.get(level, f"Level {level}")
-
-
-def make_record(dict: Any) -> LogRecord:
-    given = {"args": (), "created": 0.0, "exc_text": None, "levelno": 0, "msecs": 0.0, "msg": "", "name": None}
-    values = {plain_text(name): value for name, value in dict.items()}
-    level = values.pop("levelname", "")
-    return LogRecord(level, {**given, **_added(values, frozenset(given))})
-
-
-def _added(values: dict[Any, object], known: frozenset[str] = frozenset()) -> dict[str, object]:
-    """What a program adds to a record. It can neither replace what the record says itself, nor a method."""
-    for name in values:
-        if name in known:
-            continue
-        if type(name) is not str or name.startswith("_") or name in _SAID or hasattr(LogRecord, name):
-            raise KeyError(f"{name!r} cannot be set on a log record")
-    return values
 
 
 def _level(level: int | str) -> int:

@@ -1,6 +1,6 @@
 """`asyncio` for programs: no event loop, but coroutines that run to their end, side by side where they are gathered.
 
-Tasks are `sandbox.language.branches`'s, locks and queues `sandbox.language.concurrency`'s.
+Tasks are `sandbox.language.branches`'s, locks and queues `sandbox.language.stdlib.concurrency`'s.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sandbox.language.branches import CancelledError, Gathered, Ready, Task, finished, run_started, started, waiting
-from sandbox.language.concurrency import Event, Lock, Queue, Semaphore, as_completed, wait
-from sandbox.language.safe_stdlib import Clock
+from sandbox.language.stdlib.clock import Clock
+from sandbox.language.stdlib.concurrency import Event, Lock, Queue, Semaphore, as_completed, wait
 
 
 class _Queue(Queue):

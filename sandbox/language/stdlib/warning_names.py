@@ -20,7 +20,7 @@ class WarningMessage:
 def warnings_values() -> dict[str, object]:
     """`warnings` for one program."""
     filters: list[tuple[str, str, type[Warning]]] = []
-    collected: list[list[WarningMessage] | None] = [None]
+    collected: list[WarningMessage] | None = None
 
     def warn(message: Any, category: Any = None, stacklevel: int = 1, source: object = None, **_: object) -> None:
         if isinstance(message, Warning):
@@ -40,10 +40,11 @@ def warnings_values() -> dict[str, object]:
         )
         if action == "error":
             raise warning
-        if action == "ignore" or collected[-1] is None:
+        if action == "ignore" or collected is None:
             return
-        if action != "once" or not any(text_of(each.message, "s") == text for each in collected[-1]):
-            collected[-1].append(WarningMessage(warning, category))
+        said = ((text_of(each.message, "s"), each.category) for each in collected)
+        if action != "once" or (text, category) not in said:
+            collected.append(WarningMessage(warning, category))
 
     def filterwarnings(
         action: str, message: str = "", category: Any = Warning, module: str = "", lineno: int = 0, append: bool = False
@@ -65,18 +66,20 @@ def warnings_values() -> dict[str, object]:
 
         def __init__(self, *, record: bool = False, action: str | None = None, **options: Any) -> None:
             self._record, self._action, self._options = record, action, options
-            self._before: list[tuple[str, str, type[Warning]]] = []
+            self._before = list(filters), collected
 
         def __enter__(self) -> list[WarningMessage] | None:
-            self._before = list(filters)
+            nonlocal collected
+            self._before = list(filters), collected
             if self._action is not None:
                 simplefilter(self._action, **self._options)
-            collected.append([] if self._record else collected[-1])
-            return collected[-1] if self._record else None
+            if self._record:
+                collected = []
+            return collected if self._record else None
 
         def __exit__(self, *of: object) -> None:
-            collected.pop()
-            filters[:] = self._before
+            nonlocal collected
+            filters[:], collected = self._before
 
     def showwarning(*given: object, **options: object) -> None: ...
 

@@ -1,7 +1,7 @@
 """`concurrent.futures`, `threading` and `queue` for programs, without threads.
 
 What they start runs side by side as `sandbox.language.branches` says. Nothing here waits for another branch: locks are
-taken at once, and a queue that is empty says so. `asyncio` is in `sandbox.language.asyncio_names`.
+taken at once, and a queue that is empty says so. `asyncio` is in `sandbox.language.stdlib.asyncio_names`.
 """
 
 from __future__ import annotations

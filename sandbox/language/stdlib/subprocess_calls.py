@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sandbox.language.safe_stdlib import picked
+from sandbox.language.stdlib.safe_stdlib import picked
 from workflow.requests import CodeReply, CodeRun
 
 PYTHON = "python"

@@ -2,7 +2,7 @@
 
 Stand-ins are there where the original would look into objects of programs by name (`operator.attrgetter`), would not
 repeat with the seed (`uuid`, `secrets`), or is made for threads. Which module offers which name is decided in
-`sandbox.language.importable`.
+`sandbox.language.stdlib.importable`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from typing import Any
 
 from sandbox.language.access import checked_name, place_attribute, read_attribute
 from sandbox.language.classes import is_class, is_program_class
-from sandbox.language.digests import digest_values
-from sandbox.language.library_classes import (
+from sandbox.language.stdlib.digests import digest_values
+from sandbox.language.stdlib.library_classes import (
     DictReader,
     array_class,
     asynccontextmanager,
@@ -43,7 +43,7 @@ from sandbox.language.library_classes import (
     csv_reader,
     types_values,
 )
-from sandbox.language.safe_stdlib import TypingName, picked
+from sandbox.language.stdlib.safe_stdlib import TypingName, picked
 from sandbox.language.texts import over_plain, plain_text, text_of
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from sandbox.language.access import read_attribute
 from sandbox.language.classes import is_class, is_program_class
-from sandbox.language.copying import deep_copy
 from sandbox.language.identity import plain_identity, steady_identity
+from sandbox.language.stdlib.copying import deep_copy
 from workflow import Context, Message
 
 _CONTRACT: dict[type, tuple[str, ...]] = {

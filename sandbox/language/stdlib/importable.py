@@ -1,7 +1,7 @@
 """The modules that programs may import: read-only stand-ins that offer named, harmless contents.
 
 No real module is reachable through them, nor any function that takes attribute names as text. Rules for reading
-attributes live in `sandbox.language.guards`; replacements for unsafe originals live in `sandbox.language.safe_stdlib`.
+attributes live in `sandbox.language.access`; replacements for unsafe originals in the modules beside this one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ import textwrap
 from collections.abc import Callable, Mapping
 from types import ModuleType
 
-from sandbox.language import (
+from sandbox.language import classes
+from sandbox.language.classes import Facade, named_tuple
+from sandbox.language.stdlib import (
     asyncio_names,
-    classes,
+    clock,
     concurrency,
     copying,
     data_classes,
@@ -40,8 +42,7 @@ from sandbox.language import (
     surroundings,
     warning_names,
 )
-from sandbox.language.classes import Facade, named_tuple
-from sandbox.language.subprocess_calls import PYTHON, subprocess_values
+from sandbox.language.stdlib.subprocess_calls import PYTHON, subprocess_values
 from sandbox.language.texts import over_text
 from workflow.requests import CodeReply, CodeRun
 
@@ -84,7 +85,7 @@ def standard_facades(
 
     `seed` fixes `random`; `run_code` serves `subprocess.run([python, "-c", code])`; `write` is the print sink.
     """
-    picked, clock = safe_stdlib.picked, safe_stdlib.Clock()
+    picked, time = safe_stdlib.picked, clock.Clock()
     output = write if isinstance(write, safe_stdlib.Output) else safe_stdlib.Output(write)
     random_values = safe_stdlib.random_values(seed)
     os_values = surroundings.os_values()
@@ -102,7 +103,7 @@ def standard_facades(
             "ABCMeta": safe_stdlib.TypingName("ABCMeta"),
             "abstractmethod": safe_stdlib.abstractmethod,
         },
-        "asyncio": asyncio_names.asyncio_values(clock),
+        "asyncio": asyncio_names.asyncio_values(time),
         "bisect": picked(bisect, "bisect bisect_left bisect_right insort insort_left insort_right"),
         "collections": {
             **picked(collections, "ChainMap Counter OrderedDict defaultdict deque"),
@@ -118,7 +119,7 @@ def standard_facades(
             **picked(dataclasses, "field"),
             **picked(data_classes, "asdict astuple dataclass fields is_dataclass replace"),
         },
-        "datetime": safe_stdlib.datetime_values(clock),
+        "datetime": clock.datetime_values(time),
         "decimal": {
             **picked(decimal, f"Decimal Context getcontext setcontext localcontext {exceptions}"),
             **{name: value for name, value in vars(decimal).items() if name.startswith("ROUND_")},
@@ -137,7 +138,7 @@ def standard_facades(
             **picked(json, "JSONDecodeError"),
             **picked(json_data, "JSONDecoder JSONEncoder dump dumps load loads"),
         },
-        "logging": logging_names.logging_values(output, clock, tracebacks["format_exception"]),
+        "logging": logging_names.logging_values(output, time, tracebacks["format_exception"]),
         "math": {name: value for name, value in vars(math).items() if not name.startswith("_")},
         "gc": surroundings.gc_values(),
         "operator": {
@@ -181,8 +182,8 @@ def standard_facades(
         },
         "textwrap": {name: over_text(getattr(textwrap, name)) for name in _TEXTWRAP.split()},
         "threading": concurrency.threading_values(),
-        "time": safe_stdlib.time_values(clock),
-        "timeit": safe_stdlib.timeit_values(clock),
+        "time": clock.time_values(time),
+        "timeit": clock.timeit_values(time),
         "traceback": tracebacks,
         "typing": safe_stdlib.typing_values(),
         "warnings": warning_names.warnings_values(),

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from sandbox.language.classes import Facade
-from sandbox.language.safe_stdlib import picked
+from sandbox.language.stdlib.safe_stdlib import picked
 from sandbox.language.texts import plain_text, text_of
 
 _PATHS = (

@@ -2,7 +2,7 @@
 
 The originals act on what a program's method returns (`UserDict.copy`), copy all that stands on a class into a function
 (`contextmanager`), hand a program's strings tables that they share (`Template`), or let a call back into the program
-take away memory on which C code still writes (`array`, `csv.reader`). Functions are in `sandbox.language.libraries`.
+take away memory on which C code still writes (`array`, `csv.reader`). Functions are in `libraries`, beside this one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 from sandbox.language.access import checked_name
 from sandbox.language.classes import make_class
-from sandbox.language.copying import shallow_copy
-from sandbox.language.safe_stdlib import wraps
+from sandbox.language.stdlib.copying import shallow_copy
+from sandbox.language.stdlib.safe_stdlib import wraps
 from sandbox.language.texts import plain_text, text_of
 
 # contextlib
