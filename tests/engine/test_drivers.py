@@ -680,13 +680,13 @@ def test_event_loops_of_two_nodes_leave_nothing_with_the_callers_loop() -> None:
 
             return asyncio.run(main())
 
-    class LateA(CannedEngine):
+    class FirstInFirstOut(CannedEngine):
         async def _wait(self, request: CompletionRequest) -> None:
-            await asyncio.sleep(0.1 if request.agent == "A" else 0.02)
+            await asyncio.sleep(0.05 if request.agent == "A" else 0.2)
 
     async def caller() -> tuple[Any, Any]:
         before = sys.get_asyncgen_hooks()
-        run = await run_workflow(EnsembleNode("e", [OwnLoop("A"), OwnLoop("B")]), "Q?", LateA("7"))
+        run = await run_workflow(EnsembleNode("e", [OwnLoop("A"), OwnLoop("B")]), "Q?", FirstInFirstOut("7"))
         assert run.answer == "7"
         return before, sys.get_asyncgen_hooks()
 

@@ -87,6 +87,16 @@ FORMATS_HERE = {
     f.getMessage = lambda: ''
     keep(logging.Formatter('%(__globals__)s').format(f))
     """,
+    "a formatter over a class": """
+    import logging
+    class C:
+        getMessage = staticmethod(lambda: '')
+    keep(logging.Formatter('%(__dict__)s').format(C))
+    """,
+    "a logger with logs of the program's": "import logging; keep(logging.Logger('x', print))",
+    "a record of the program's": "import logging; keep(logging.LogRecord('x', {'__class__': print}))",
+    "a hook in extra": HANDLER.format("keep(record)") + "log.error('x', extra={'__deepcopy__': print})\n",
+    "a hook in a record that is made": "import logging; keep(logging.makeLogRecord({'__copy__': print}))",
     "a formatter over a module": "import json, logging; keep(logging.Formatter('%(dumps)s').format(json))",
     "special names of a record": HANDLER.format("keep(logging.Formatter('%(__class__)s').format(record))")
     + "log.error('x')\n",
