@@ -111,6 +111,15 @@ $(VENV)-vllm/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-overri
 	$(VENV)-vllm/bin/uv pip install --quiet --python $(VENV)-vllm/bin/python --editable . hypothesis "pytest<9.2" pytest-timeout pytest-xdist
 	touch $@
 
+# vLLM's CPU build, Ray and DeepSpeed in one environment. vLLM's pins go before: it holds transformers back.
+$(VENV)-cluster/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-overrides.txt tests/cluster-requirements.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "the CPU build of vLLM needs Python 3.11; set PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)-cluster
+	$(VENV)-cluster/bin/python -m pip install --quiet --disable-pip-version-check uv
+	DS_BUILD_OPS=0 $(VENV)-cluster/bin/uv pip install --quiet --python $(VENV)-cluster/bin/python $(addprefix --find-links ,$(FIND_LINKS)) --overrides tests/vllm-overrides.txt -r tests/vllm-requirements.txt -r tests/cluster-requirements.txt
+	$(VENV)-cluster/bin/uv pip install --quiet --python $(VENV)-cluster/bin/python --editable . hypothesis "pytest<9.2" pytest-timeout pytest-xdist
+	touch $@
+
 test-vllm: $(VENV)-vllm/ready
 	$(VENV)-vllm/bin/python -m pytest tests/engine/test_every_engine.py
 
@@ -121,4 +130,4 @@ bench-sandbox: $(VENV)/bench
 	$(BIN)/python -m benchmarks.sandbox
 
 clean:
-	rm -rf $(VENV) $(VENV)-vllm build site *.egg-info
+	rm -rf $(VENV) $(VENV)-vllm $(VENV)-cluster build site *.egg-info

@@ -3,16 +3,28 @@
 Defaults are the paper's. Not here: what the settings do, and what a run needs of a machine (`trainer.run`).
 """
 
-from trainer.config.schema import DataConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
+from trainer.config.schema import (
+    ClusterConfig,
+    DataConfig,
+    EngineConfig,
+    PolicyConfig,
+    Roles,
+    RolloutConfig,
+    TrainConfig,
+    UpdateConfig,
+)
 from trainer.config.toml_file import ConfigError, read_config, to_toml
 
 __all__ = [
+    "ClusterConfig",
     "ConfigError",
     "DataConfig",
+    "EngineConfig",
     "PolicyConfig",
     "Roles",
     "RolloutConfig",
     "TrainConfig",
+    "UpdateConfig",
     "read_config",
     "to_toml",
 ]

@@ -43,6 +43,23 @@ class EngineConfig(_Section):
     """Requests that run together (transformers) or at most at once (vllm)."""
     options: dict[str, bool | int | float | str] = {}
     """Passed on to vLLM."""
+    replicas: Count = 1
+    """Engines of the policy, which share its requests; more than one needs a cluster layout."""
+    tensor_parallel: Count = 1
+    """GPUs (vllm) of each engine, within one node."""
+
+
+class UpdateConfig(_Section):
+    """Who updates a policy's weights: one process, or the ranks of DeepSpeed. More than one needs a cluster layout."""
+
+    backend: Literal["torch", "deepspeed"] = "torch"
+    ranks: Count = 1
+    """Processes that share the policy, one per GPU."""
+    zero_stage: Literal[0, 1, 2, 3] = 3
+    """What DeepSpeed's ranks divide between them (Rajbhandari et al., 2020): nothing, the optimizer, the gradients too,
+    the weights too."""
+    offload_optimizer: bool = False
+    """Whether optimizer and float32 weights stay in the host's memory; not at stage 0."""
 
 
 class PolicyConfig(_Section):
@@ -64,7 +81,43 @@ class PolicyConfig(_Section):
     """Whether an update computes a prompt once for all samples that begin with it; not with gradient checkpointing."""
     max_gradient_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
+    update: UpdateConfig = UpdateConfig()
     engine: EngineConfig = EngineConfig()
+
+
+Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+
+
+class ClusterConfig(_Section):
+    """Where a run is computed. Of all these keys only `staleness` changes what is computed."""
+
+    layout: Literal["one-process", "colocated", "disaggregated"] = "one-process"
+    """`one-process`: no Ray. `colocated`: a policy's ranks and engines share GPUs and take turns. `disaggregated`: each
+    has its own."""
+    address: str = "local"
+    """Of Ray: `local` starts one on this machine for this run, `auto` finds the one that runs here, HOST:PORT is a
+    head node's."""
+    nodes: Count = 1
+    gpus_per_node: int = Field(default=8, ge=0, le=1024)
+    """0: ranks and engines take CPUs."""
+    run_workers_per_node: Count = 4
+    """Processes that run programs, each with a sandbox and one event loop."""
+    staleness: int = Field(default=0, ge=0, le=64)
+    """S: step t is rolled out with the weights of step max(0, t - S), while earlier steps update. Needs engines apart
+    from ranks (`disaggregated`)."""
+    transport: Literal["auto", "store", "gloo", "nccl", "ipc"] = "auto"
+    """How new weights reach the engines: Ray's object store (any engine), or vLLM's own weight transfer over gloo
+    (CPUs), NCCL (GPUs apart) or CUDA IPC (one GPU). `auto` takes the last that the layout allows."""
+    start_timeout_s: Seconds = 900.0
+    """For Ray, nodes, and each process to be ready."""
+    call_timeout_s: Seconds = 1800.0
+    """For one call of a rank or an engine, such as a whole update or a sync."""
+    collective_timeout_s: Seconds = 600.0
+    """For one exchange between ranks; what waits longer ends the group, which is made anew."""
+    heartbeat_s: Seconds = 30.0
+    """Between two signs of life that every engine and worker is asked for, and for each to come."""
+    restarts_per_hour: Count = 6
+    """Engines, workers and groups that are replaced before the run ends."""
 
 
 class Roles(_Section):
@@ -141,6 +194,7 @@ class TrainConfig(_Section):
     checkpoint_every: Count = 10
     checkpoints_kept: Count = 3
     seed: int = Field(default=0, ge=0)
+    cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:
@@ -157,9 +211,54 @@ class TrainConfig(_Section):
                 f'with a fixed rollout.program nothing is designed, but schedule = "{self.schedule}". '
                 'Fix: set schedule = "executor-only"'
             )
+        wrong += self._unplaceable()
         if wrong:
             raise ValueError("\n".join(wrong))
         return self
+
+    def _unplaceable(self) -> list[str]:
+        """What a layout cannot do, one line for each."""
+        cluster, wrong = self.cluster, []
+        alone = cluster.layout == "one-process"
+        for name, policy in self.policies.items():
+            update, engine = policy.update, policy.engine
+            key = f"policies.{name}"
+            for what, one in (
+                (f'{key}.update.backend = "deepspeed"', update.backend == "torch"),
+                (f"{key}.engine.replicas = {engine.replicas}", engine.replicas == 1),
+            ):
+                if alone and not one:
+                    fix = 'set cluster.layout = "disaggregated" or "colocated"'
+                    wrong.append(f"{what} needs more than one process. Fix: {fix}")
+            if update.backend == "torch" and update.ranks > 1:
+                fix = f'{key}.update.backend = "deepspeed"'
+                wrong.append(f"{key}.update.ranks = {update.ranks}, and plain torch has one. Fix: {fix}")
+            if update.backend == "deepspeed" and update.zero_stage == 0 and policy.dtype == "bfloat16":
+                wrong.append(
+                    f"{key}.update.zero_stage = 0 keeps no float32 weights, which bfloat16 needs. Fix: stage 1 to 3, "
+                    'or dtype = "float32"'
+                )
+            if update.backend == "deepspeed" and update.zero_stage == 0 and update.offload_optimizer:
+                fix = f"{key}.update.zero_stage = 1 or more"
+                wrong.append(f"{key}.update.offload_optimizer has nothing to move at stage 0. Fix: {fix}")
+            if engine.kind == "transformers" and engine.tensor_parallel > 1:
+                fix = f'{key}.engine.kind = "vllm"'
+                wrong.append(f"{key}.engine.tensor_parallel needs vLLM. Fix: {fix}, or 1")
+            if cluster.transport in ("gloo", "nccl", "ipc") and not alone and engine.kind != "vllm":
+                fix = 'cluster.transport = "store" or "auto"'
+                wrong.append(f'cluster.transport = "{cluster.transport}" needs vLLM ({key}.engine.kind). Fix: {fix}')
+        if cluster.staleness and cluster.layout != "disaggregated":
+            wrong.append(
+                f"cluster.staleness = {cluster.staleness} needs engines that work while ranks do. "
+                'Fix: cluster.layout = "disaggregated", or 0'
+            )
+        if cluster.transport == "ipc" and cluster.layout != "colocated" and not alone:
+            wrong.append('cluster.transport = "ipc" is for ranks and engines on one GPU. Fix: "nccl", or "auto"')
+        if cluster.transport == "nccl" and cluster.layout == "colocated":
+            wrong.append('cluster.transport = "nccl" is for ranks and engines on GPUs apart. Fix: "ipc", or "auto"')
+        if cluster.transport in ("nccl", "ipc") and cluster.gpus_per_node == 0 and not alone:
+            wrong.append(f'cluster.transport = "{cluster.transport}" needs GPUs. Fix: "gloo", "store" or "auto"')
+        return wrong
 
     @property
     def role_policies(self) -> dict[PolicyRole, str]:
