@@ -4,7 +4,8 @@ Not here: what a run is worth (`trainer.credit`), and jails (`sandbox`).
 """
 
 from trainer.rollout.batches import Batches, Source, apportioned
-from trainer.rollout.rollout import Rollout, TraceFile, derived_seed, first_failure, raise_infrastructure, retried
+from trainer.rollout.rollout import Rollout, derived_seed, first_failure, raise_infrastructure, retried
+from trainer.rollout.trace_file import TraceFile
 
 __all__ = [
     "Batches",

@@ -8,9 +8,8 @@ event by event; in memory stays only what training needs. Nothing here computes 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,11 +21,12 @@ from sandbox.protocol import Sandbox
 from tasks.problems import Problem
 from trainer.config import RolloutConfig
 from trainer.credit import RewardFunction
+from trainer.rollout.trace_file import TraceFile, writing
 from trainer.samples import designer_trajectories, executor_trajectories
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.completion import Sampling
 from workflow.failures import EngineFailed, Failure, LimitExceeded, SandboxUnavailable
-from workflow.trace import Event, Rewarded, RewardTerm, event_to_json
+from workflow.trace import Rewarded, RewardTerm
 
 Result = TypeVar("Result")
 RETRY_PAUSE_S = 0.5
@@ -85,7 +85,7 @@ class _Question:
 
     async def grow(self) -> QuestionTree:
         if self.folder is not None:
-            with _writing(self.folder):
+            with writing(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._design(design)) for design in await self._designs()]
@@ -123,7 +123,7 @@ class _Question:
     async def _design(self, design: Design) -> DesignResult:
         place = None if self.folder is None else self.folder / f"design-{design.index:02}.json"
         if place is not None and design.turns:
-            with _writing(place):
+            with writing(place):
                 place.write_text(design.model_dump_json(indent=1), encoding="utf-8")
         turns = ((turn.completion, turn.request.sampling) for turn in design.turns)
         trajectories = designer_trajectories(turns, question=self.problem.id, design=design.index)
@@ -203,32 +203,6 @@ async def retried(attempt: Callable[[], Awaitable[Result]], retries: int) -> Res
         except (EngineFailed, SandboxUnavailable):
             await asyncio.sleep(RETRY_PAUSE_S * 2**number)
     return await attempt()
-
-
-class TraceFile:
-    """A sink that appends each event to a file at once; holds no file open, as thousands of runs may be under way. An
-    OSError names the file."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        if path is not None:
-            with _writing(path):
-                path.unlink(missing_ok=True)  # of an attempt that failed
-
-    def __call__(self, event: Event) -> None:
-        if self._path is not None:
-            with _writing(self._path), self._path.open("a", encoding="utf-8", newline="\n") as file:
-                file.write(event_to_json(event) + "\n")
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """An OSError within, such as a full disk, names the path and says what to do."""
-    try:
-        yield
-    except OSError as error:
-        told = f"{error.strerror} (Fix: make room or allow writing there, then resume)"
-        raise OSError(error.errno, told, str(path)) from error
 
 
 def not_run(index: int, failure: Failure) -> Execution:
