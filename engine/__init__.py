@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.drivers import disconnect, drive, run_workflow
+    from engine.gate import Gate
     from engine.protocol import Engine
     from engine.session import Run, Session
     from engine.spec import parse_engine
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "drivers": ("disconnect", "drive", "run_workflow"),
+    "gate": ("Gate",),
     "protocol": ("Engine",),
     "session": ("Run", "Session"),
     "spec": ("parse_engine",),
@@ -29,6 +31,7 @@ _HOMES = {
 
 __all__ = [
     "Engine",
+    "Gate",
     "Run",
     "Session",
     "connect",

@@ -22,8 +22,8 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any, Literal
 
 from engine.chat import ChatFormat, ends_of
+from engine.gate import Gate
 from engine.protocol import Probe
-from engine.vllm.gate import Gate
 from workflow.completion import Completion, CompletionRequest, FinishReason, Sampling, Usage
 from workflow.failures import EngineFailed, LimitExceeded
 
