@@ -47,7 +47,7 @@ from sandbox import ProcessSandbox
 from sandbox.protocol import Sandbox
 from tasks import Problem
 from trainer.config import TrainConfig
-from trainer.run import Phase, StepReport, train
+from trainer.run import OneProcess, Phase, StepReport, train
 from workflow.trace import Rewarded, RewardTerm
 
 QUESTIONS, GENERATIONS = 8, 8
@@ -254,7 +254,7 @@ async def side_by_side(folder: Path, load: Workload, rounds: int, batch: int, sh
                 seen.append((ours, peer.step(), event))
 
         config = configured(model, problems, program, load, steps)
-        await train(config, folder / "ours", sandbox, reward=reward, watch=watch)
+        await train(OneProcess(config, sandbox, reward=reward), folder / "ours", watch=watch)
     return seen[1:]
 
 

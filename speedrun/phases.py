@@ -26,7 +26,7 @@ from trainer.config import RolloutConfig
 from trainer.disk import checkpoint
 from trainer.distill import DistillReport, DistillSettings, distill
 from trainer.evaluate import Attempt, EvalSettings, evaluate
-from trainer.run import CHECKPOINTS, train
+from trainer.run import CHECKPOINTS, OneProcess, train
 from trainer.run import Watch as TrainWatch
 from trainer.sft import MODEL, ChatRow, SFTResult, Watch, read_rows
 from trainer.sft import train as fine_tune_backend
@@ -151,7 +151,7 @@ async def reinforce(
 ) -> dict[str, Path]:
     """RL from `model`; returns the model folder of each policy's newest checkpoint, by name."""
     config = settings.rl(model, data)
-    await train(config, out, sandbox, resume=True, watch=watch)
+    await train(OneProcess(config, sandbox), out, resume=True, watch=watch)
     return trained(out, config.policies)
 
 

@@ -11,10 +11,25 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator
 
 from workflow.completion import Completion, Sampling
 from workflow.trace import AgentTurn
 from workflow.usage import PolicyRole
+
+if TYPE_CHECKING:
+    Ids = array[int]
+    Mask = array[int]
+    Logprobs = array[float]
+else:
+
+    def _typed(code: str) -> Any:
+        """An array of one type, a list in JSON."""
+        return Annotated[array, PlainValidator(lambda values: array(code, values)), PlainSerializer(array.tolist)]
+
+    Ids, Mask, Logprobs = _typed("i"), _typed("b"), _typed("f")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +68,9 @@ class Trajectory:
 
     role: PolicyRole
     coordinates: Coordinates
-    token_ids: array[int]
-    loss_mask: array[int]
-    behaviour_logprobs: array[float]
+    token_ids: Ids
+    loss_mask: Mask
+    behaviour_logprobs: Logprobs
     """Natural logs under the sampling that drew the token, at `temperature`; float32, as engines and updates compute
     them."""
     temperature: float = 1.0

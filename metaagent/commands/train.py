@@ -143,7 +143,7 @@ def _planned(config: TrainConfig) -> Plan:
 
 async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView, writers: Writers) -> None:
     from trainer.disk import CheckpointError
-    from trainer.run import Phase, StepReport
+    from trainer.run import OneProcess, Phase, StepReport
     from trainer.run import train as run
     from trainer.trees import DesignResult, Execution
     from trainer.update import UpdateFailed
@@ -156,7 +156,7 @@ async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView,
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with open_sandbox(config.rollout.sandbox, grading=True) as sandbox:
         try:
-            await run(config, out, sandbox, resume=resume, watch=watch)
+            await run(OneProcess(config, sandbox), out, resume=resume, watch=watch)
         except ValueError as error:  # another run's folder, a model, data or a configuration that cannot be used
             usage_error(str(error))
         except (CheckpointError, UpdateFailed, OSError) as error:  # OSError: a full disk

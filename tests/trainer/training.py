@@ -14,7 +14,9 @@ import toy
 from sandbox import ProcessSandbox
 from trainer.config.schema import TrainConfig
 from trainer.credit.reward import RewardFunction
-from trainer.run.loop import Watch, train
+from trainer.run.loop import train
+from trainer.run.one_process import OneProcess
+from trainer.run.runtime import Watch
 
 TIMED = ("timings",)
 """Parts of a metrics line that two equal runs need not share."""
@@ -91,7 +93,7 @@ def run(
 
     async def work() -> None:
         async with ProcessSandbox(preload=("designer.check", "tasks.math.worker")) as sandbox:
-            await train(config, out, sandbox, resume=resume, watch=watch, reward=reward)
+            await train(OneProcess(config, sandbox, reward=reward), out, resume=resume, watch=watch)
 
     asyncio.run(work())
 
@@ -104,6 +106,8 @@ def metrics(out: Path) -> list[dict[str, Any]]:
             del line[name]
         for update in line["updates"].values():
             del update["duration_s"]
+        for sync in line["syncs"].values():
+            del sync["seconds"]
     return lines
 
 

@@ -15,11 +15,19 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainer.config import ConfigError, TrainConfig, read_config, to_toml
+from trainer.config import ClusterConfig, ConfigError, TrainConfig, read_config, to_toml
 from trainer.disk import CheckpointError, metrics_file, plain_files
 
 CONFIG, INPUTS, METRICS, TRACES, CHECKPOINTS = "config.toml", "inputs.json", "metrics.jsonl", "traces", "checkpoints"
-FREE = {"steps", "checkpoint_every", "checkpoints_kept", "rollout.max_concurrent", "rollout.retries"}
+FREE = {
+    "steps",
+    "checkpoint_every",
+    "checkpoints_kept",
+    "rollout.max_concurrent",
+    "rollout.retries",
+    "policies.*.engine.replicas",
+    *(f"cluster.{name}" for name in ClusterConfig.model_fields if name != "staleness"),
+}
 """What may differ when a run is resumed: it changes no step that both runs make."""
 FREE_AFTER = {
     f"policies.*.{name}"
@@ -29,10 +37,14 @@ FREE_AFTER = {
         "shared_prompts",
         "learning_rate",
         "designer_learning_rate",
+        "update.ranks",
+        "update.zero_stage",
+        "update.offload_optimizer",
+        "engine.tensor_parallel",
     )
 }
-"""What may differ, too, since a failed update asks for it. It does change the steps that follow, the learning rates on
-purpose and the others by rounding: from there on it is another run than one that was never stopped."""
+"""What may differ, too, since a failed update or another machine asks for it. It does change the steps that follow,
+learning rates on purpose and the others by rounding: from there on it is another run than one never stopped."""
 
 _INPUTS = TypeAdapter(dict[str, str])
 """A sha256 by the path of its file."""
@@ -129,12 +141,14 @@ def _check_checkpoints(every: int, out: Path) -> None:
         )
 
 
-def forget_after(out: Path, steps: int) -> None:
-    """Remove metrics and traces of the steps after the first `steps`: they will be made again."""
+def forget_after(out: Path, steps: int, *, rolled_out: int | None = None) -> None:
+    """Remove metrics of the steps after the first `steps`, and traces of those after the first `rolled_out`: they will
+    be made again."""
+    rolled_out = steps if rolled_out is None else rolled_out
     metrics_file.cut(out / METRICS, steps - 1)
     for folder in (out / TRACES).glob("step-*"):
         number = folder.name.removeprefix("step-")
-        if number.isdecimal() and int(number) >= steps and folder.is_dir() and not folder.is_symlink():
+        if number.isdecimal() and int(number) >= rolled_out and folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder)
 
 

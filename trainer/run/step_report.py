@@ -33,6 +33,22 @@ class Timings(BaseModel):
     """Completion tokens of the rollout per second of the whole step."""
     prefix_tokens: int | None = None
     """Prompt tokens that the engines did not read again: what runs at the same time decides that."""
+    idle_s: dict[str, float] = {}
+    """By pool (ranks, engines, run workers): time without work, in the mean over its processes. On a cluster."""
+
+
+class SyncReport(BaseModel):
+    """New weights on their way into one policy's engines."""
+
+    version: int
+    bytes: int = 0
+    """Of the weights, once; each engine gets as many."""
+    seconds: float = 0.0
+    gap: float = 0.0
+    """Largest difference, in nats, between the log-probabilities of trainer and engines over the probe's tokens."""
+    engines: int = 1
+    """That serve the new weights."""
+    transport: str = "memory"
 
 
 class StepReport(BaseModel):
@@ -69,6 +85,10 @@ class StepReport(BaseModel):
     """By policy; none where nothing could be learned."""
     weights: dict[str, int]
     """Version of each policy's weights after the step."""
+    age: int = 0
+    """Steps between the weights that drew the rollout and those that learned from it."""
+    syncs: dict[str, SyncReport] = {}
+    """By policy whose weights changed. What is timed in them another run need not repeat."""
     timings: Timings = Timings()
 
 
@@ -80,6 +100,9 @@ def step_report(
     updates: Mapping[str, UpdateReport],
     weights: Mapping[str, int],
     timings: Timings,
+    *,
+    syncs: Mapping[str, SyncReport] | None = None,
+    age: int = 0,
 ) -> StepReport:
     designs = [design for tree in trees for design in tree.designs]
     executions = [execution for design in designs for execution in design.executions]
@@ -124,5 +147,7 @@ def step_report(
         usage={role: replace(total, prefix_tokens=None) for role, total in usage.items()},
         updates={name: update for name, update in updates.items() if update.computed_samples},
         weights=dict(weights),
+        age=age,
+        syncs=dict(syncs or {}),
         timings=timings.model_copy(update={"prefix_tokens": Usage.total(usage.values()).prefix_tokens}),
     )

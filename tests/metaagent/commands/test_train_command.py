@@ -173,7 +173,7 @@ def test_a_run_that_is_stopped_while_it_saves_has_the_checkpoint(toy_run: str, t
 
     from trainer.config.toml_file import read_config
     from trainer.disk import checkpoint
-    from trainer.run.loop import Phase
+    from trainer.run.runtime import Phase
 
     def stop_when_saving(event: object) -> None:
         if isinstance(event, Phase) and event.name == "saving":

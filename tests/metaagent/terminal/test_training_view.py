@@ -11,7 +11,7 @@ from metaagent.terminal import training_view
 from metaagent.terminal.training_view import TrainingView
 from trainer.config.schema import TrainConfig
 from trainer.rollout.rollout import not_run
-from trainer.run.loop import Phase
+from trainer.run.runtime import Phase
 from trainer.trees import DesignResult, Execution
 from workflow.completion import Usage
 from workflow.failures import Failure

@@ -12,7 +12,7 @@ from metaagent.terminal.console import ExitCode, Stop
 from metaagent.terminal.training_writers import Writers
 from trainer.config.schema import TrainConfig
 from trainer.run.curves import scalars
-from trainer.run.loop import Phase
+from trainer.run.runtime import Phase
 
 CONFIG = TrainConfig.model_validate(
     {"policies": {"p0": {"model": "m"}}, "data": [{"format": "problems", "path": "p.jsonl"}]}

@@ -1,0 +1,147 @@
+"""The runtime of one process: plain torch updates, an engine beside it, one sandbox. No Ray.
+
+What it does for a step is said in `trainer.run.runtime`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.local import TransformersEngine
+from engine.protocol import LiveEngine
+from engine.vllm import VLLMEngine
+from sandbox.protocol import Sandbox
+from tasks.problems import Problem
+from trainer.config import PolicyConfig, TrainConfig
+from trainer.credit import RewardFunction, paper_reward
+from trainer.rollout import Rollout
+from trainer.run.runtime import PROBE_TOKENS, Lesson, Watch, backend_settings, vllm_options
+from trainer.run.step_report import SyncReport
+from trainer.trees import QuestionTree
+from trainer.update import Backend, UpdateReport
+
+if TYPE_CHECKING:
+    from trainer.update import TorchBackend
+
+
+@dataclass(slots=True)
+class _Policy:
+    backend: Backend
+    engine: LiveEngine
+
+
+class OneProcess:
+    """See `trainer.run.runtime.Runtime`. `reward` is Eq. 10 unless given."""
+
+    def __init__(self, config: TrainConfig, sandbox: Sandbox, *, reward: RewardFunction | None = None) -> None:
+        self.config = config
+        self._sandbox = sandbox
+        self._reward = reward or partial(paper_reward, format_weight=config.format_weight)
+        self._policies: dict[str, _Policy] = {}
+        self._watch: Watch = lambda _: None
+
+    def check(self) -> None:
+        layout = self.config.cluster.layout
+        if layout != "one-process":
+            raise ValueError(
+                f'cluster.layout = "{layout}" is not for one process. Fix: cluster.layout = "one-process", or the '
+                "runtime of a cluster"
+            )
+        _torch_backend()
+
+    @asynccontextmanager
+    async def opened(self, watch: Watch, out: Path) -> AsyncIterator[None]:
+        self._watch = watch
+        async with AsyncExitStack() as stack:
+            for name in self.config.policies:
+                self._policies[name] = _policy(name, self.config, stack)
+            yield
+
+    async def load(self, folder: Path) -> None:
+        for name, policy in self._policies.items():
+            await asyncio.to_thread(policy.backend.load, folder / name)
+
+    async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
+        config, roles = self.config.rollout, self.config.role_policies
+        rollout = Rollout(
+            config=config,
+            designer=self._policies[roles["designer"]].engine,
+            executor=self._policies[roles["executor"]].engine,
+            sandbox=self._sandbox,
+            reward=self._reward,
+            program=config.program.read_text(encoding="utf-8") if config.program else None,
+            watch=self._watch,
+        )
+        return await rollout.step(problems, seed, folder)
+
+    async def update(self, lessons: Mapping[str, Lesson]) -> dict[str, UpdateReport]:
+        reports = {}
+        for name, lesson in lessons.items():
+            backend = self._policies[name].backend
+            backend.learning_rate = lesson.learning_rate
+            reports[name] = await asyncio.to_thread(backend.update, lesson.samples, self.config.objective)
+        return reports
+
+    async def sync(self, versions: Mapping[str, int]) -> dict[str, SyncReport]:
+        reports = {}
+        for name, version in versions.items():
+            began, policy = time.perf_counter(), self._policies[name]
+            weights = await asyncio.to_thread(policy.backend.weights)
+            probe = await asyncio.to_thread(policy.backend.probe, list(range(PROBE_TOKENS)))
+            await policy.engine.update_weights(version, weights, probe)
+            reports[name] = SyncReport(
+                version=version,
+                bytes=sum(tensor.nbytes for tensor in weights.values()),
+                seconds=round(time.perf_counter() - began, 3),
+            )
+        return reports
+
+    def save(self, folder: Path) -> None:
+        for name, policy in self._policies.items():
+            (folder / name).mkdir()
+            policy.backend.save(folder / name)
+
+    def idle_s(self) -> dict[str, float]:
+        return {}
+
+
+def _torch_backend() -> type[TorchBackend]:
+    from trainer.update import TorchBackend
+
+    return TorchBackend
+
+
+def _policy(name: str, config: TrainConfig, stack: AsyncExitStack) -> _Policy:
+    settings = config.policies[name]
+    backend = _torch_backend()(settings.model, **backend_settings(name, settings, config))  # pyright: ignore[reportArgumentType]
+    stack.callback(backend.close)
+    engine = local_engine(settings, config.rollout.max_prompt_tokens + config.rollout.max_tokens)
+    stack.push_async_callback(engine.close)
+    return _Policy(backend, engine)
+
+
+def local_engine(policy: PolicyConfig, context: int) -> LiveEngine:
+    """An engine in this process, for prompts and completions of `context` tokens together."""
+    settings = policy.engine
+    if settings.kind == "vllm":
+        return VLLMEngine(
+            policy.model,
+            thinking=settings.thinking,
+            max_concurrency=settings.max_batch,
+            options=vllm_options(settings, context),
+        )
+    return TransformersEngine(
+        policy.model,
+        policy.device,
+        settings.dtype,
+        thinking=settings.thinking,
+        max_batch=settings.max_batch,
+        max_context=context,
+    )
