@@ -25,8 +25,8 @@ from trainer.config.schema import PolicyConfig, TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.disk.checkpoint import CheckpointError
 from trainer.rollout import rollout as rollout_module
-from trainer.run.runtime import Phase
 from trainer.run.run_folder import RunChanged
+from trainer.run.runtime import Phase
 from trainer.run.step_report import StepReport
 from trainer.update import torch_backend
 from trainer.update.backend import LoraSettings, UpdateFailed
@@ -325,7 +325,8 @@ def test_every_setting_of_a_policy_reaches_its_backend(
         "max_gradient_norm": 0.25,
         "weight_decay": 0.125,
     }
-    assert set(unusual) == set(PolicyConfig.model_fields) - {"designer_learning_rate", "engine", "update"}  # not the backend's
+    others = {"designer_learning_rate", "engine", "update"}  # not the backend's
+    assert set(unusual) == set(PolicyConfig.model_fields) - others
     assert not [name for name, value in unusual.items() if value == PolicyConfig.model_fields[name].default]
     monkeypatch.setattr(torch_backend, "TorchBackend", make)
     settings = PolicyConfig.model_validate(unusual)
