@@ -14,19 +14,11 @@ from pathlib import Path
 from engine import Engine, parse_engine
 from metaagent import embedded
 from metaagent.terminal import note, usage_error
-from sandbox import ProcessSandbox
-from sandbox.containers import DockerSandbox, Tier
 from sandbox.host import JailSandbox
+from sandbox.named import named_sandbox
 from tasks import MATH_WORKER
 
 CHECKER = "designer.check"
-
-DOCKER_TIERS: dict[str, Tier] = {
-    "docker": "warm",
-    "docker/warm": "warm",
-    "docker/strict": "strict",
-    "docker/gvisor": "gvisor",
-}
 
 
 @asynccontextmanager
@@ -65,8 +57,7 @@ def open_sandbox(name: str | None = None, *, grading: bool = False) -> JailSandb
     """
     name = name or os.environ.get("METAAGENT_SANDBOX") or "process"
     preload = (CHECKER, MATH_WORKER) if grading else (CHECKER,)
-    if name in ("process", "process/weak"):
-        return ProcessSandbox(preload=preload, allow_weak=name == "process/weak")
-    if name not in DOCKER_TIERS:
-        usage_error(f"there is no sandbox {name!r}. Fix: use process, process/weak, {', '.join(DOCKER_TIERS)}")
-    return DockerSandbox(preload=preload, tier=DOCKER_TIERS[name])
+    try:
+        return named_sandbox(name, preload)
+    except ValueError as error:
+        usage_error(str(error))

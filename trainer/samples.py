@@ -107,6 +107,9 @@ class NoTokens(ValueError):
         )
         self.agent, self.lacking = agent, lacking
 
+    def __reduce__(self) -> tuple[type[NoTokens], tuple[str, str]]:
+        return NoTokens, (self.agent, self.lacking)
+
 
 @dataclass(slots=True)
 class _Growing:

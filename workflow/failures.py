@@ -60,9 +60,20 @@ class MetaAgentError(Exception):
 
     kind: FailureKind
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, vars(self))
+
     def record(self) -> Failure:
         fields = {k: v for k, v in vars(self).items() if not k.startswith("_")}
         return Failure(kind=self.kind, message=str(self), fields=fields)
+
+
+def _again(kind: type[MetaAgentError], said: tuple[Any, ...], fields: dict[str, Any]) -> MetaAgentError:
+    """An exception that was pickled, which its constructor could not make from its message alone."""
+    error = kind.__new__(kind)
+    error.args = said
+    vars(error).update(fields)
+    return error
 
 
 class ProgramRejected(MetaAgentError):

@@ -4,17 +4,29 @@ Not here: what a run is worth (`trainer.credit`), and jails (`sandbox`).
 """
 
 from trainer.rollout.batches import Batches, Source, apportioned
-from trainer.rollout.rollout import Rollout, derived_seed, first_failure, raise_infrastructure, retried
+from trainer.rollout.rollout import (
+    Question,
+    Rollout,
+    check_answered,
+    derived_seed,
+    first_failure,
+    question_folder,
+    raise_infrastructure,
+    retried,
+)
 from trainer.rollout.trace_file import TraceFile
 
 __all__ = [
     "Batches",
+    "Question",
     "Rollout",
     "Source",
     "TraceFile",
     "apportioned",
+    "check_answered",
     "derived_seed",
     "first_failure",
+    "question_folder",
     "raise_infrastructure",
     "retried",
 ]

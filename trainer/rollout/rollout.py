@@ -45,6 +45,8 @@ class Rollout:
     reward: RewardFunction
     program: str | None = None
     watch: Callable[[DesignResult | Execution], None] = lambda _: None
+    engine_of_run: Callable[[Engine, int], Engine] = lambda engine, seed: engine
+    """The executor that a run with this seed asks, where several stand behind one name."""
 
     async def step(self, problems: Sequence[Problem], seed: int, folder: Path | None = None) -> list[QuestionTree]:
         """One tree per problem, in their order. `folder` gets a subfolder per problem with the Designer's turns and a
@@ -52,7 +54,7 @@ class Rollout:
         OSError for what cannot be written; everything else is stopped then."""
         turns = asyncio.Semaphore(self.config.max_concurrent)
         questions = [
-            _Question(self, problem, seed, None if folder is None else folder / f"question-{number:04}", turns)
+            Question(self, problem, seed, question_folder(folder, number), turns)
             for number, problem in enumerate(problems)
         ]
         try:
@@ -61,21 +63,30 @@ class Rollout:
         except ExceptionGroup as failures:
             raise first_failure(failures) from None
         trees = [task.result() for task in tasks]
-        self._check_answered([run for tree in trees for run in tree.executions if run.failure != "program_rejected"])
+        check_answered(trees, self.executor.name, self.config.limits.wall_s)
         return trees
 
-    def _check_answered(self, runs: Sequence[Execution]) -> None:
-        """Slow runs end by their limits; where no run of a step got any reply, it is the engine that hangs."""
-        if runs and all(run.unanswered for run in runs):
-            raise EngineFailed(
-                self.executor.name,
-                f"none of the step's {len(runs)} runs got a reply within wall_s={self.config.limits.wall_s:g}. Fix: "
-                "see whether the engine still works, lower rollout.max_concurrent, or raise rollout.limits.wall_s",
-            )
+
+def check_answered(trees: Sequence[QuestionTree], engine: str, wall_s: float) -> None:
+    """Slow runs end by their limits; where no run of a step got any reply, it is the engine that hangs: that raises
+    `EngineFailed`."""
+    runs = [run for tree in trees for run in tree.executions if run.failure != "program_rejected"]
+    if runs and all(run.unanswered for run in runs):
+        raise EngineFailed(
+            engine,
+            f"none of the step's {len(runs)} runs got a reply within wall_s={wall_s:g}. Fix: see whether the engine "
+            "still works, lower rollout.max_concurrent, or raise rollout.limits.wall_s",
+        )
 
 
-class _Question:
-    """One question's tree while it grows."""
+def question_folder(folder: Path | None, number: int) -> Path | None:
+    """Where the traces of a step's question `number` go."""
+    return None if folder is None else folder / f"question-{number:04}"
+
+
+class Question:
+    """One question's tree while it grows: all of it (`grow`), or its designs and then each of them, which may be in
+    several processes. At most as many runs as `turns` has are under way."""
 
     def __init__(
         self, rollout: Rollout, problem: Problem, seed: int, folder: Path | None, turns: asyncio.Semaphore
@@ -88,10 +99,14 @@ class _Question:
             with writing(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._design(design)) for design in await self._designs()]
+            tasks = [group.create_task(self.design(design)) for design in await self.designs()]
         return QuestionTree(problem=self.problem, designs=[task.result() for task in tasks])
 
-    async def _designs(self) -> list[Design]:
+    async def designs(self) -> list[Design]:
+        """M of them, or the program that is given M times."""
+        if self.folder is not None:
+            with _writing(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
         if self.rollout.program is not None:
             return [Design(index=index, source=self.rollout.program) for index in range(self.config.designs)]
         sampling = Sampling(
@@ -120,7 +135,8 @@ class _Question:
         except LimitExceeded as outgrown:  # the prompt alone is too long for the model: nothing can be designed
             return [Design(index=index, error=outgrown.record()) for index in range(self.config.designs)]
 
-    async def _design(self, design: Design) -> DesignResult:
+    async def design(self, design: Design) -> DesignResult:
+        """A design with its N executions."""
         place = None if self.folder is None else self.folder / f"design-{design.index:02}.json"
         if place is not None and design.turns:
             with writing(place):
@@ -158,14 +174,15 @@ class _Question:
         )
         name = f"design-{design:02}-execution-{index:02}.jsonl"
         trace = TraceFile(None if self.folder is None else self.folder / name)
+        seed = derived_seed(self.seed, self.problem.id, design, index)
         async with self.turns:
             run = await self.rollout.sandbox.run_program(
                 program,
                 self.problem.question,
-                engine=self.rollout.executor,
+                engine=self.rollout.engine_of_run(self.rollout.executor, seed),
                 limits=self.config.limits,
                 sampling=sampling,
-                seed=derived_seed(self.seed, self.problem.id, design, index),
+                seed=seed,
                 sink=trace,
             )
             raise_infrastructure(run)
