@@ -105,7 +105,7 @@ class Question:
     async def designs(self) -> list[Design]:
         """M of them, or the program that is given M times."""
         if self.folder is not None:
-            with _writing(self.folder):
+            with writing(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
         if self.rollout.program is not None:
             return [Design(index=index, source=self.rollout.program) for index in range(self.config.designs)]
