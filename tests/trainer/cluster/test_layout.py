@@ -1,0 +1,268 @@
+"""Every process has its place, no node more than it has, and what cannot be placed is told with numbers."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.cluster.layout import SMALLEST_SHARE, Layout, Node, Unplaceable, layout, shown
+from trainer.config.schema import TrainConfig
+
+GIB = 1 << 30
+
+
+def config(policies: dict[str, tuple[int, int, int]], **cluster: Any) -> TrainConfig:
+    """`policies`: by name ranks, replicas, tensor_parallel."""
+    backend = {"backend": "deepspeed"}
+    names = list(policies)
+    return TrainConfig.model_validate(
+        {
+            "policies": {
+                name: {
+                    "model": "m",
+                    "update": {**backend, "ranks": ranks},
+                    "engine": {"replicas": replicas, "tensor_parallel": parallel},
+                }
+                for name, (ranks, replicas, parallel) in policies.items()
+            },
+            "roles": {"designer": names[0], "executor": names[-1]},
+            "data": [{"format": "aime", "path": Path("x.jsonl")}],
+            "cluster": {"layout": "disaggregated", **cluster},
+        }
+    )
+
+
+def nodes(count: int, gpus: int = 8, cpus: float = 64) -> list[Node]:
+    return [Node(f"id{number:03}", f"10.0.0.{number}", cpus, gpus, 512 * GIB) for number in range(count)]
+
+
+def places(placed: Layout, kind: Any, policy: str = "p0") -> list[str]:
+    return [each.node for each in placed.of(kind, policy)]
+
+
+# By hand
+
+
+def test_ranks_and_engines_apart_on_two_nodes() -> None:
+    placed = layout(config({"p0": (8, 4, 2)}, nodes=2), nodes(2))
+    assert places(placed, "rank") == ["id000"] * 8
+    assert places(placed, "engine") == ["id001"] * 4
+    assert {each.gpus for each in placed.of("engine")} == {2.0}
+    assert [bundle.resources for bundle in placed.bundles[:3]] == [{"CPU": 4.0}, {"CPU": 4.0}, {"CPU": 1.0, "GPU": 1.0}]
+    assert [(each.node, each.bundle) for each in placed.of("keeper")] == [("id000", 0), ("id001", 1)]
+    assert [each.number for each in placed.of("run_worker")] == list(range(8))
+    assert [(each.node, each.bundle) for each in placed.of("driver")] == [("id000", None)]
+
+
+def test_where_ranks_would_be_in_the_way_of_engines_they_take_what_is_left() -> None:
+    placed = layout(config({"p0": (6, 2, 5)}, nodes=2), nodes(2))
+    assert places(placed, "engine") == ["id000", "id001"]
+    assert places(placed, "rank") == ["id000"] * 3 + ["id001"] * 3
+
+
+def test_a_rank_and_an_engine_share_a_gpu() -> None:
+    placed = layout(config({"p0": (4, 2, 2), "p1": (4, 4, 1)}, nodes=1, layout="colocated"), nodes(1))
+    gpus = [bundle for bundle in placed.bundles if bundle.gpus]
+    assert [bundle.resources for bundle in gpus] == [{"CPU": 2.0, "GPU": 1.0}] * 8
+    for policy in ("p0", "p1"):
+        ranks, engines = placed.of("rank", policy), placed.of("engine", policy)
+        assert [each.bundle for each in ranks] == [each.bundle for each in engines]
+        assert {each.gpus for each in [*ranks, *engines]} == {0.5}
+    assert [(each.number, each.part) for each in placed.of("engine", "p0")] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [(each.number, each.part) for each in placed.of("engine", "p1")] == [(n, 0) for n in range(4)]
+
+
+def test_two_cores_hold_two_ranks_an_engine_and_two_run_workers() -> None:
+    tiny = config({"p0": (2, 1, 1)}, nodes=1, gpus_per_node=0, run_workers_per_node=2)
+    placed = layout(tiny, nodes(1, gpus=0, cpus=2))
+    assert {each.cpus for each in placed.processes} == {0.4, 0.0}
+    assert sum(bundle.cpus for bundle in placed.bundles) == pytest.approx(2.0)
+    assert shown(placed) == [
+        "10.0.0.0  2 CPUs (2 taken), 512 GiB: driver, keeper, 2 run workers",
+        "  0.4 CPUs for each process, as there are more processes than CPUs",
+        "  p0: ranks 0-1, engine 0",
+    ]
+
+
+def test_two_machines_without_gpus_hold_ranks_together() -> None:
+    placed = layout(config({"p0": (2, 1, 1)}, nodes=2, gpus_per_node=0, run_workers_per_node=1), nodes(2, 0, 2))
+    assert (places(placed, "rank"), places(placed, "engine")) == (["id000"] * 2, ["id001"])
+
+
+def test_the_drivers_node_comes_first_and_nodes_without_enough_gpus_are_passed_over() -> None:
+    there = [nodes(1, gpus=0)[0], *reversed(nodes(4)[1:])]
+    placed = layout(config({"p0": (8, 8, 1)}, nodes=2), there)
+    assert [node.id for node in placed.nodes] == ["id001", "id002"]
+    assert placed.of("driver")[0].node == "id000"
+    assert shown(placed)[-1] == "the driver is on a node that has nothing else"
+    assert layout(config({"p0": (8, 8, 1)}, nodes=2), there) == placed
+
+
+def test_a_layout_is_shown_node_by_node() -> None:
+    apart = config({"p0": (4, 2, 2), "p1": (3, 1, 4)}, nodes=2)
+    assert shown(layout(apart, nodes(2))) == [
+        "10.0.0.0  8 GPUs (7 taken), 64 CPUs (11 taken), 512 GiB: driver, keeper, 4 run workers",
+        "  p0: ranks 0-3",
+        "  p1: ranks 0-2",
+        "10.0.0.1  8 GPUs (8 taken), 64 CPUs (12 taken), 512 GiB: keeper, 4 run workers",
+        "  p0: engines 0-1 of 2 GPUs each",
+        "  p1: engine 0 of 4 GPUs each",
+    ]
+    together = config({"p0": (8, 2, 4)}, nodes=1, layout="colocated")
+    assert shown(layout(together, nodes(1)))[1] == (
+        "  p0: ranks 0-7 beside engines 0-1 of 4 GPUs each on the same GPUs"
+    )
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("policies", "cluster", "there", "told"),
+    [
+        (
+            {"p0": (8, 1, 1)},
+            {"layout": "one-process"},
+            nodes(1),
+            None,
+        ),
+        (
+            {"p0": (8, 4, 1)},
+            {"layout": "colocated", "nodes": 1},
+            nodes(1),
+            "policies.p0: 8 ranks and 4 engines x 1 (tensor_parallel) = 4 cannot share GPUs one to one. Fix: "
+            'update.ranks = 4, other engine.replicas, or cluster.layout = "disaggregated"',
+        ),
+        ({"p0": (8, 4, 1)}, {"nodes": 2}, [], "cluster.nodes = 2, and there is no node. Fix: start Ray on 2"),
+        (
+            {"p0": (8, 4, 1)},
+            {"nodes": 3},
+            [*nodes(1), *nodes(3, gpus=4)[1:]],
+            "cluster.nodes = 3, and there are 1 of 8 GPUs; 2 more have 4, 4: 2 too few. Fix: start 2 more, or "
+            "cluster.gpus_per_node = 4, or cluster.nodes = 1 with fewer ranks and engines",
+        ),
+        (
+            {"p0": (8, 4, 1), "p1": (4, 1, 2)},
+            {"nodes": 2},
+            nodes(2),
+            "18 GPUs are needed (policies.p0 8 ranks x 1, policies.p0 4 engines x 1, policies.p1 4 ranks x 1, "
+            "policies.p1 1 engines x 2), and 2 nodes x 8 = 16 are there: 2 too few. Fix: cluster.nodes = 3, or fewer "
+            'ranks or engine.replicas, or cluster.layout = "colocated"',
+        ),
+        (
+            {"p0": (1, 1, 16)},
+            {"nodes": 3},
+            nodes(3),
+            "an engine of tensor_parallel = 16 needs 16 GPUs of one node, and nodes have 8: 8 too few. Fix: "
+            "tensor_parallel = 8 or less",
+        ),
+        (
+            {"p0": (1, 3, 5)},
+            {"nodes": 2},
+            nodes(2),
+            "16 GPUs are needed (policies.p0 1 ranks x 1, policies.p0 3 engines x 5), and 2 nodes x 8 = 16 are there, "
+            "but no way was found that keeps each engine's GPUs on one node. Fix: cluster.nodes = 3, or sizes of "
+            "tensor_parallel that divide 8",
+        ),
+        (
+            {"p0": (20, 1, 1)},
+            {"nodes": 1, "gpus_per_node": 0},
+            nodes(1, 0, 2),
+            "node 10.0.0.0 has 2 CPUs for 25 processes, which is less than 0.1 for each: 0.5 too few. Fix: a smaller "
+            "cluster.run_workers_per_node, fewer ranks or engine.replicas, or more nodes",
+        ),
+    ],
+)
+def test_what_cannot_be_placed_is_told_with_numbers(
+    policies: dict[str, tuple[int, int, int]], cluster: dict[str, Any], there: list[Node], told: str | None
+) -> None:
+    if told is None:
+        run = config(policies)
+        run = run.model_copy(update={"cluster": run.cluster.model_copy(update=cluster)})
+        told = 'cluster.layout = "one-process" needs no places. Fix: cluster.layout = "disaggregated" or "colocated"'
+    else:
+        run = config(policies, **cluster)
+    with pytest.raises(Unplaceable) as caught:
+        layout(run, there)
+    assert str(caught.value) == told
+
+
+# For all
+
+
+sizes = st.tuples(st.integers(1, 12), st.integers(1, 6), st.sampled_from([1, 2, 4, 8]))
+
+
+@given(
+    policies=st.lists(sizes, min_size=1, max_size=2),
+    colocated=st.booleans(),
+    count=st.integers(1, 5),
+    gpus=st.sampled_from([0, 1, 4, 8]),
+    cpus=st.sampled_from([2, 7.5, 64]),
+    workers=st.integers(1, 6),
+)
+def test_nothing_is_over_capacity_and_everything_has_one_place(
+    policies: list[tuple[int, int, int]], colocated: bool, count: int, gpus: int, cpus: float, workers: int
+) -> None:
+    if colocated:
+        policies = [(replicas * parallel, replicas, parallel) for _, replicas, parallel in policies]
+    named = {f"p{number}": sizes for number, sizes in enumerate(policies)}
+    run = config(
+        named,
+        layout="colocated" if colocated else "disaggregated",
+        nodes=count,
+        gpus_per_node=gpus,
+        run_workers_per_node=workers,
+    )
+    there = nodes(count, gpus, cpus)
+    needed = sum(ranks + (0 if colocated else replicas * parallel) for ranks, replicas, parallel in policies)
+    widest = max(parallel for _, _, parallel in policies)
+    # Sizes divide each other and the nodes here, so that room is found wherever there is some.
+    roomy = not gpus or (needed <= count * gpus and widest <= gpus)
+    share = min(1.0, cpus / (workers + 2 * needed))  # with everything on one node
+    try:
+        placed = layout(run, there)
+    except Unplaceable as error:
+        refused = str(error)
+    else:
+        refused = ""
+    if not roomy or share >= SMALLEST_SHARE:
+        assert roomy == (not refused)
+    if refused:
+        return
+    by_node = {node.id: node for node in there}
+    # Bundles within nodes, processes within bundles.
+    for node in there:
+        held = [bundle for bundle in placed.bundles if bundle.node == node.id]
+        assert sum(bundle.cpus for bundle in held) <= node.cpus + 1e-9
+        assert sum(bundle.gpus for bundle in held) <= node.gpus
+    for number, bundle in enumerate(placed.bundles):
+        inside = [each for each in placed.processes if each.bundle == number]
+        assert inside
+        assert {each.node for each in inside} == {bundle.node} <= set(by_node)
+        assert sum(each.cpus for each in inside) == pytest.approx(bundle.cpus)
+        assert sum(each.gpus for each in inside) == pytest.approx(bundle.gpus)
+    # Everything once.
+    counted = Counter((each.kind, each.policy, each.number, each.part) for each in placed.processes)
+    assert set(counted.values()) == {1}
+    assert len(placed.of("run_worker")) == count * workers
+    assert [each.node for each in placed.of("keeper")] == [node.id for node in placed.nodes]
+    assert len(placed.of("driver")) == 1
+    for name, (ranks, replicas, parallel) in named.items():
+        assert [each.number for each in placed.of("rank", name)] == list(range(ranks))
+        engines = placed.of("engine", name)
+        assert sorted({each.number for each in engines}) == list(range(replicas))
+        for number in range(replicas):
+            parts = [each for each in engines if each.number == number]
+            assert len({each.node for each in parts}) == 1
+            taken = sum(each.gpus for each in parts)
+            assert taken == (0 if not gpus else parallel / 2 if colocated else parallel)
+        if gpus and len(named) == 1 and needed + gpus <= count * gpus:  # engines have room without splitting ranks
+            assert len({each.node for each in placed.of("rank", name)}) == -(-ranks // gpus)
+        if colocated:
+            assert [each.bundle for each in placed.of("rank", name)] == [each.bundle for each in engines]
+    assert layout(run, there) == placed
+    assert len(shown(placed)) >= count
