@@ -1,7 +1,8 @@
 """Completions from vLLM in this job: its asynchronous engine, with token ids in and out (the extra `vllm`).
 
-vLLM batches, caches prefixes and owns the processes that hold the model; this module translates requests, and replaces
-weights as one checked step. A separate `vllm serve` is reached through `engine.openai.client` instead.
+vLLM batches, caches prefixes and owns the processes that hold the model; this module translates requests and says what
+can be asked of the engine. How it starts is in `engine.vllm.starting`, how weights are replaced in
+`engine.vllm.live_weights`. A separate `vllm serve` is reached through `engine.openai.client` instead.
 """
 
 # pyright: reportMissingImports=false
@@ -9,34 +10,24 @@ weights as one checked step. A separate `vllm serve` is reached through `engine.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import importlib.util
 import itertools
 import math
-import os
-import shutil
-import tempfile
-import threading
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from engine.chat import ChatFormat, ends_of
-from engine.gate import Gate
+from engine.chat import ChatFormat
 from engine.protocol import Probe
+from engine.vllm.leftovers import family, files_of
+from engine.vllm.live_weights import LiveWeights, tell
+from engine.vllm.starting import Start
+from engine.vllm.transfer import Transfer
 from workflow.completion import Completion, CompletionRequest, FinishReason, Sampling, Usage
 from workflow.failures import EngineFailed, LimitExceeded
 
-WORKER = "engine.vllm.weight_loader.WeightLoader"
-_SHARED_MEMORY = "/dev/shm"
-_CPU_CACHE = 16 << 30
-"""Bytes of the key-value cache on CPUs at most, and a third of what is available."""
-_HEADER = 4 << 20
-"""Bytes for the names and shapes in a file of weights, generously."""
-_SOCKETS = "VLLM_RPC_BASE_PATH"
-"""Environment variable: where vLLM puts its sockets, which it does not remove."""
-_ENVIRONMENT = threading.Lock()
-"""Held by the one engine of this process that starts: vLLM and the processes that it makes read the variable then."""
+LOADER = "engine.vllm.weight_loader.WeightLoader"
+RECEIVER = "engine.vllm.weight_receiver.WeightReceiver"
 
 
 class VLLMEngine:
@@ -48,7 +39,8 @@ class VLLMEngine:
     from safetensors files, and no code from the model's folder. At most
     `max_concurrency` requests are inside vLLM at once. `start_timeout_s` bounds how long anybody waits for the start,
     `timeout_s` a call. All requests share one start, which goes on when they give up; the first after a failed one
-    tries again. Raises `EngineFailed` where vLLM is missing, does not start or dies.
+    tries again. `transfer` lets it receive weights from another process, over gloo, NCCL or CUDA IPC. Raises
+    `EngineFailed` where vLLM is missing, does not start or dies.
     """
 
     def __init__(
@@ -59,44 +51,47 @@ class VLLMEngine:
         max_concurrency: int = 256,
         timeout_s: float = 1800.0,
         start_timeout_s: float = 900.0,
+        transfer: Transfer | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = f"vllm:{path_or_id}"
         self.thinking = thinking
         self.timeout_s = timeout_s
         self.start_timeout_s = start_timeout_s
+        self.transfer: Transfer | None = transfer
         if max_concurrency < 1 or timeout_s <= 0:
             raise ValueError(
                 f"max_concurrency must be at least 1 and timeout_s above 0, got {max_concurrency} and {timeout_s:g}"
             )
         if importlib.util.find_spec("vllm") is None:
             raise EngineFailed(self.name, 'vllm is not installed. Fix: pip install "metaagent[vllm]"', 0)
-        self.weights_version = 0
         self._path = path_or_id
         self._options = dict(options or {})
+        ours: dict[str, Any] = {"worker_extension_cls": LOADER}
+        if transfer is not None:
+            ours = {"worker_extension_cls": RECEIVER, "weight_transfer_config": {"backend": transfer}}
+        self._start = Start(
+            self.name, path_or_id, {**ours, **self._options}, thinking=thinking, timeout_s=start_timeout_s
+        )
         self._slots = asyncio.Semaphore(max_concurrency)
-        self._gate = Gate()
-        self._asleep: contextlib.AsyncExitStack | None = None
+        self._live = LiveWeights(self.name, timeout_s, self._off_by)
         self._numbers = itertools.count()
-        self._start: asyncio.Task[tuple[Any, ChatFormat]] | None = None
-        self._sockets: tempfile.TemporaryDirectory[str] | None = None
-        self._broken = ""
-        self._closed = False
+        self.probe_gap = math.nan
+        """Largest absolute difference over the tokens of the last probe."""
+
+    @property
+    def weights_version(self) -> int:
+        return self._live.version
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        async with self._in_time("no completion", "raise it, or ask for fewer tokens at once"), self._slots:
-            llm, chat = await self._started()
-            async with self._gate.passing():
-                self._check_serving()
-                return await self._complete(llm, chat, request)
-
-    @contextlib.asynccontextmanager
-    async def _in_time(self, failure: str, fix: str) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self.timeout_s):
-                yield
+            async with asyncio.timeout(self.timeout_s), self._slots:
+                llm, chat = await self._start.llm_and_chat()
+                async with self._live.serving(self._start.check_open):
+                    return await self._complete(llm, chat, request)
         except TimeoutError as error:
-            raise EngineFailed(self.name, f"{failure} within timeout_s={self.timeout_s:g}. Fix: {fix}") from error
+            told = f"no completion within timeout_s={self.timeout_s:g}"
+            raise EngineFailed(self.name, f"{told}. Fix: raise it, or ask for fewer tokens at once") from error
 
     async def _complete(self, llm: Any, chat: ChatFormat, request: CompletionRequest) -> Completion:
         try:
@@ -143,104 +138,142 @@ class VLLMEngine:
             raise EngineFailed(self.name, "vLLM ended a request without any output. Fix: see its log above")
         return output
 
+    # Weights from this process
+
     async def update_weights(self, version: int, tensors: Mapping[str, Any], probe: Probe | None = None) -> str:
         """Replace all weights as one checked step (see `engine.protocol.LiveEngine`): requests under way end first,
         new ones wait, every cache is dropped. `tensors` are named as in the checkpoint.
 
         The fingerprint is that of what vLLM's workers read and loaded: nothing was lost on the way to them. What the
         engine computes with them, only a `probe` shows."""
-        llm, _ = await self._started()
-        if self._asleep is not None:
-            raise EngineFailed(self.name, f"weights {version} did not go in: it sleeps. Fix: wake() it first", 0)
+        llm, _ = await self._start.llm_and_chat()
+        self._live.check_awake(version, probe)
         weights = importlib.import_module("engine.weights")
         given = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         await asyncio.to_thread(lambda: weights.check(weights.skeleton(llm.model_config.hf_config), given))
         meant = weights.fingerprint(given)
-        slow = "raise it, or see what still runs or sleeps"
-        async with self._in_time(f"weights {version} did not go in", slow), self._gate.closed():
-            async with self._written(version, weights.unshared(given)) as path:
-                self._broken = f"weights {version} did not go in. Fix: update the weights again, or start anew"
-                try:
-                    await llm.pause_generation(mode="wait", clear_cache=True)
-                    read = await llm.collective_rpc("load_weights_from", args=(path,))
-                    if await llm.reset_prefix_cache() is False:
-                        raise RuntimeError("vLLM did not drop its prefix cache. Fix: update again, or start anew")
-                    await llm.resume_generation()
-                except Exception as error:
-                    self._broken = f"weights {version} did not go in: {type(error).__name__}: {error}"
-                    raise EngineFailed(self.name, self._broken) from error
-            if set(read) != {meant}:
-                self._broken = f"weights {version} were read as {set(read)}, not as {meant}"
-                raise EngineFailed(self.name, self._broken)
-            if probe is not None:
-                self._broken = await self._off_by(llm, probe)
-                if self._broken:
-                    raise EngineFailed(self.name, f"weights {version}: {self._broken}")
-            self._broken = ""
-            self.weights_version = version
+        await self._live.update(llm, version, weights.unshared(given), meant, probe)
         return meant
 
-    @contextlib.asynccontextmanager
-    async def _written(self, version: int, tensors: Mapping[str, Any]) -> AsyncIterator[str]:
-        """The path of a file of tensors, which is gone afterwards, even where whoever writes it is cancelled."""
-        save_file = importlib.import_module("safetensors.torch").save_file
-        folder = _folder_for(sum(tensor.nbytes for tensor in tensors.values()))
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                place = stack.enter_context(tempfile.TemporaryDirectory(prefix="metaagent-weights-", dir=folder))
-                path = os.path.join(place, "weights.safetensors")
-                writing = asyncio.create_task(asyncio.to_thread(save_file, tensors, path))
-                stack.push_async_callback(asyncio.wait, {writing})
-                await asyncio.shield(writing)
-            except Exception as error:  # safetensors has errors of its own
-                self._broken = (
-                    f"weights {version} did not go in: cannot write them to {folder!r}: {type(error).__name__}: "
-                    f"{error}. Fix: make room there, or start with TMPDIR set to a folder that has it"
-                )
-                raise EngineFailed(self.name, self._broken) from error
-            yield path
+    # Weights from a `Sender` in another process
+
+    async def join_transfer(
+        self, host: str, port: int, rank_offset: int, world_size: int, timeout_s: float = 300.0
+    ) -> None:
+        """Join the group of a sender that is, or will be, at `host:port`; one that was joined before is left.
+
+        The workers take the ranks from `rank_offset` on, of `world_size` with the sender and all other engines; they
+        compute nothing until all have met. Over gloo, `timeout_s` also bounds the wait for each tensor later: a slow
+        engine should not take longer to begin. Over `ipc` nobody meets. What is served does not change.
+        """
+        if self.transfer is None:
+            raise EngineFailed(self.name, 'it takes no weights from elsewhere. Fix: make it with transfer="gloo"', 0)
+        group = {"master_address": host, "master_port": port, "rank_offset": rank_offset, "world_size": world_size}
+        info = {"gloo": {**group, "timeout_s": timeout_s}, "nccl": {**group, "packed": True}, "ipc": {"packed": True}}
+        llm, _ = await self._start.llm_and_chat()
+        where = f"the group of {world_size} at {host}:{port}"
+        await self._live.join(llm, info[self.transfer], timeout_s, where)
+
+    async def receive_weights(self, version: int, metadata: Mapping[str, Any]) -> str:
+        """Take in all weights that the sender sends meanwhile; returns the fingerprint (`Tally`) of what came.
+
+        The checked step of `update_weights`, but for its end: nothing is served until `verify` has compared what came
+        with what was sent. `metadata` is the sender's. Raises ValueError, with nothing changed, for names and shapes
+        that are not the model's; `EngineFailed` when they did not go in: the engine then refuses to serve until an
+        update succeeds, and all members of the group have to join a new one.
+        """
+        await self.begin_receiving(version, metadata)
+        await self.receive(metadata)
+        return await self.finish_receiving()
+
+    async def begin_receiving(self, version: int, metadata: Mapping[str, Any]) -> None:
+        """The first part of `receive_weights`: requests under way end, new ones wait. Where several engines share a
+        sender, all should have begun before it sends, as they end at different times."""
+        llm, _ = await self._start.llm_and_chat()
+        await asyncio.to_thread(_check, llm.model_config.hf_config, metadata)
+        await self._live.begin(llm, version)
+
+    async def receive(self, info: Mapping[str, Any]) -> None:
+        """The second part: `metadata`, or what the sender tells a `ControlClient`, which may come in pieces."""
+        llm, _ = await self._start.llm_and_chat()
+        await self._live.receive(llm, info)
+
+    async def finish_receiving(self) -> str:
+        """The third part."""
+        llm, _ = await self._start.llm_and_chat()
+        return await self._live.finish(llm)
+
+    async def verify(self, version: int, sent: str, probe: Probe | None = None) -> None:
+        """Serve what was received, if its fingerprint is what was `sent`, vLLM has this version, and a `probe` gets its
+        log-probabilities. Raises `EngineFailed` as `receive_weights` does."""
+        llm, _ = await self._start.llm_and_chat()
+        await self._live.verify(llm, version, sent, probe)
+
+    # Its GPUs and processes
 
     async def sleep(self, level: Literal[1, 2] = 1) -> None:
         """Give the GPU's memory to others until `wake`: requests under way end first, new ones wait.
 
-        Level 1 keeps the weights in host memory. Level 2 drops them: after waking, nothing is served until
-        `update_weights`. Needs `options={"enable_sleep_mode": True}`. Raises `EngineFailed` where vLLM cannot.
+        Level 1 keeps the weights in host memory. Level 2 drops them: after waking, nothing is served until new ones
+        are in. Needs `options={"enable_sleep_mode": True}`. Raises `EngineFailed` where vLLM cannot.
         """
-        llm, _ = await self._started()
+        llm, _ = await self._start.llm_and_chat()
         if not self._options.get("enable_sleep_mode"):
             raise EngineFailed(self.name, 'it cannot sleep. Fix: make it with options={"enable_sleep_mode": True}', 0)
-        if self._asleep is not None:
-            return
-        slow = "raise it, or see what still runs"
-        async with self._in_time("it did not go to sleep", slow), contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(self._gate.closed())
-            await self._told(llm.sleep(level), "did not go to sleep")
-            if level == 2:
-                self._broken = "its weights were dropped when it slept. Fix: update the weights"
-            self._asleep = stack.pop_all()
+        await self._live.sleep(llm, level)
 
-    async def wake(self) -> None:
-        """Take the memory back and serve again. Does nothing while awake."""
-        llm, _ = await self._started()
-        if self._asleep is None:
-            return
-        # Whether it wakes up or not, who waits for it goes on, and learns which.
-        stack, self._asleep = self._asleep, None
-        async with self._in_time("it did not wake up", "make a new engine"), stack:
-            await self._told(llm.wake_up(), "did not wake up")
+    async def wake(self, tags: Sequence[Literal["weights", "kv_cache"]] | None = None) -> None:
+        """Take the memory back, and serve again when all of it is. Does nothing while awake.
 
-    async def _told(self, call: Awaitable[Any], failure: str) -> None:
+        Where a trainer's weights lie on the same GPU: `wake(["weights"])`, receive, and when the trainer has given its
+        memory up `wake(["kv_cache"])` and `verify`, whose probe needs the cache.
+        """
+        llm, _ = await self._start.llm_and_chat()
+        await self._live.wake(llm, tags)
+
+    async def alive(self, timeout_s: float) -> None:
+        """Raise `EngineFailed` if vLLM does not make one token in time, whoever else waits for a slot.
+
+        While it is updated or asleep it makes none, and that is no failure; the calls that do it have limits of their
+        own. Waits for the start, if it has not started.
+        """
+        llm, _ = await self._start.llm_and_chat()
+        live = self._live
+        if getattr(llm, "errored", False):
+            raise EngineFailed(self.name, "vLLM's processes have died. Fix: see its log above, and make a new engine")
+        pauses = live.pauses
+        if live.is_paused:
+            return
+        parameters = importlib.import_module("vllm").SamplingParams(max_tokens=1, temperature=0)
         try:
-            await call
-        except Exception as error:
-            self._broken = f"it {failure}: {type(error).__name__}: {error}. Fix: make a new engine"
-            raise EngineFailed(self.name, self._broken) from error
+            async with asyncio.timeout(timeout_s):
+                await self._generate(llm, [0], parameters)
+        except TimeoutError as error:
+            if live.pauses == pauses:
+                told = f"not one token within timeout_s={timeout_s:g}"
+                raise EngineFailed(self.name, f"{told}. Fix: end it and make a new engine") from error
+
+    async def device_uuids(self) -> list[str]:
+        """The GPUs of its workers, by their ranks, as CUDA and vLLM's `ipc` name them; empty on CPUs."""
+        llm, _ = await self._start.llm_and_chat()
+        return [uuid for uuid in await tell(llm, "device_uuid") if uuid]
+
+    def pids(self) -> list[int]:
+        """vLLM's processes on this machine: its engine core, its workers, and what these have made. Empty before its
+        start and when they are gone."""
+        return family(self._start.cores)
+
+    def leftovers(self) -> list[str]:
+        """Files and folders that stay if it is killed: its folder of sockets, and what its processes now hold in shared
+        memory. Ask while they live, if only stopped."""
+        return [*filter(None, [self._start.folder]), *files_of(self.pids())]
 
     async def _off_by(self, llm: Any, probe: Probe) -> str:
         """What is wrong with the log-probabilities that the engine now gives to a probe; empty if nothing is."""
         parameters = importlib.import_module("vllm").SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
         output = await self._generate(llm, probe.token_ids, parameters)
         seen = self._chosen(probe.token_ids[1:], output.prompt_logprobs[1:])
+        self.probe_gap = max(abs(one - other) for one, other in zip(probe.logprobs, seen, strict=True))
         return probe.difference(seen)
 
     def _chosen(self, tokens: list[int], logprobs: Any) -> list[float]:
@@ -254,113 +287,17 @@ class VLLMEngine:
 
     async def close(self) -> None:
         """End vLLM and its processes. What runs fails. Waits for a start under way, at most `start_timeout_s`."""
-        self._closed = True
-        if self._start is not None and not self._start.done():
-            await asyncio.wait({self._start}, timeout=self.start_timeout_s)
-        start, self._start = self._start, None
-        if self._asleep is not None:
-            await self._asleep.aclose()  # whoever waits for it to wake learns that it is closed
-        if start is not None and start.done():  # else its thread ends what it starts
-            llm, _ = start.result()
-            await asyncio.to_thread(llm.shutdown)
-            llm.shutdown = lambda: None  # Python's end, when vLLM's modules are gone, is too late to do it once more
-        if self._sockets is not None:
-            self._sockets.cleanup()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise EngineFailed(self.name, "the engine is closed. Fix: make a new one", 0)
-
-    def _check_serving(self) -> None:
-        self._check_open()
-        if self._broken:
-            raise EngineFailed(self.name, self._broken)
-
-    async def _started(self) -> tuple[Any, ChatFormat]:
-        self._check_open()
-        if self._start is None:
-            self._start = asyncio.create_task(asyncio.to_thread(self._load))
-            self._start.add_done_callback(self._start_ended)
-        start = self._start
-        if not start.done():
-            await asyncio.wait({start}, timeout=self.start_timeout_s)  # who is cancelled here does not cancel it
-        if not start.done():
-            reason = f"vLLM did not start within start_timeout_s={self.start_timeout_s:g}"
-            raise EngineFailed(self.name, f"{reason}. Fix: raise it, or ask again, since the start goes on")
-        return start.result()
-
-    def _start_ended(self, start: asyncio.Task[tuple[Any, ChatFormat]]) -> None:
-        if start.cancelled():  # the event loop ends; nobody can have what the thread still starts
-            self._closed = True
-        if start.cancelled() or start.exception() is not None:
-            self._start = None
-
-    def _load(self) -> tuple[Any, ChatFormat]:
-        """vLLM, started, and the model's chat form. Runs in a thread, and leaves no vLLM behind when it fails."""
-        try:
-            with contextlib.ExitStack() as undo:
-                with _ENVIRONMENT:
-                    self._check_open()
-                    llm = self._new_llm()
-                undo.callback(llm.shutdown)
-                tokenizer = llm.get_tokenizer()
-                generation = llm.model_config.try_get_generation_config() or {}
-                ends = ends_of(tokenizer, generation.get("eos_token_id"))
-                chat = ChatFormat(tokenizer, ends, thinking=self.thinking)
-                self._check_open()  # no longer, if it was closed in the meantime
-                undo.pop_all()
-                return llm, chat
-        except EngineFailed:
-            raise
-        except Exception as error:  # whatever is wrong with the model, the device or the arguments
-            raise EngineFailed(
-                self.name,
-                f"vLLM did not start: {type(error).__name__}: {error}. Fix: see its log above, and `options`",
-            ) from error
-
-    def _new_llm(self) -> Any:
-        """Whoever calls it holds `_ENVIRONMENT`."""
-        self._sockets = self._sockets or tempfile.TemporaryDirectory(prefix="metaagent-vllm-")
-        before = os.environ.get(_SOCKETS)
-        os.environ[_SOCKETS] = self._sockets.name
-        try:
-            arguments = importlib.import_module("vllm.engine.arg_utils").AsyncEngineArgs(
-                model=self._path,
-                **{
-                    "logprobs_mode": "processed_logprobs",
-                    "worker_extension_cls": WORKER,
-                    "disable_log_stats": True,
-                    "enable_prefix_caching": True,
-                    "trust_remote_code": False,  # as `engine.pretrained` has it
-                    "load_format": "safetensors",
-                    **_options_of_device(self._options),
-                    **self._options,
-                },
-            )
-            return importlib.import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(arguments)
-        finally:
-            os.environ.pop(_SOCKETS, None)
-            if before is not None:
-                os.environ[_SOCKETS] = before
+        self._start.close()
+        self._live.release()  # whoever waits for it to wake, or for weights, learns that it is closed
+        await self._start.end()
 
 
-def _options_of_device(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What vLLM needs to be told on CPUs, where its defaults take nearly all memory for the cache, and end the engine
-    when a seeded request is read in pieces; what was given goes before. The context is what the cache has room for."""
-    if not importlib.import_module("vllm.platforms").current_platform.is_cpu():
-        return {}
-    available = importlib.import_module("psutil").virtual_memory().available  # vLLM itself needs psutil
-    options: dict[str, Any] = {"kv_cache_memory_bytes": min(_CPU_CACHE, available // 3), "max_model_len": -1}
-    return options if "max_num_batched_tokens" in given else {**options, "enable_chunked_prefill": False}
-
-
-def _folder_for(size: int) -> str:
-    """Where tensors of `size` bytes are handed over: in shared memory if they fit there, which in a container may be as
-    little as 64 MB, else where temporary files go."""
-    with contextlib.suppress(OSError):  # there is none
-        if shutil.disk_usage(_SHARED_MEMORY).free > size + _HEADER and os.access(_SHARED_MEMORY, os.W_OK):
-            return _SHARED_MEMORY
-    return tempfile.gettempdir()
+def _check(config: Any, metadata: Mapping[str, Any]) -> None:
+    """Raise ValueError unless names and shapes are those of the configuration's model."""
+    torch = importlib.import_module("torch")
+    weights = importlib.import_module("engine.weights")
+    shapes = zip(metadata["names"], metadata["shapes"], strict=True)
+    weights.check(weights.skeleton(config), {name: torch.empty(shape, device="meta") for name, shape in shapes})
 
 
 def sampling_params(sampling: Sampling, room: int) -> Any:

@@ -310,8 +310,8 @@ def test_a_prompt_beyond_the_context_is_a_limit(setting: Setting) -> None:
 def under_way(engine: Any) -> int:
     """Requests that a local engine works on."""
     if isinstance(engine, VLLMEngine):
-        assert engine._start is not None
-        return engine._start.result()[0].output_processor.get_num_unfinished_requests()
+        assert engine._start._task is not None
+        return engine._start._task.result()[0].output_processor.get_num_unfinished_requests()
     return len(engine._running) if isinstance(engine, TransformersEngine) else 0
 
 

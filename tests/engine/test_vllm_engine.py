@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from engine.protocol import Probe
-from engine.vllm import in_process as engine_vllm
+from engine.vllm import weight_file
 from engine.vllm.in_process import VLLMEngine
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
@@ -70,13 +70,13 @@ class FakeLLM:
     async def reset_prefix_cache(self) -> bool:
         return self.resets
 
-    async def collective_rpc(self, name: str, args: tuple[str]) -> list[str]:
+    async def collective_rpc(self, name: str, args: tuple[Any, ...]) -> list[tuple[str, str]]:
         from safetensors.torch import load_file
 
         from engine.weights import fingerprint
 
         self.files.append(args[0])
-        return [fingerprint(load_file(args[0]))]
+        return [(fingerprint(load_file(args[0])), "")]
 
 
 class FakeVLLM:
@@ -343,12 +343,12 @@ def test_weights_go_through_shared_memory_only_where_they_fit(
 ) -> None:
     """With so many bytes free in it; None where there is none."""
     folders = {name: tmp_path / name for name in ("shm", "tmp")}
-    monkeypatch.setattr(engine_vllm, "_SHARED_MEMORY", str(folders["shm"]))
+    monkeypatch.setattr(weight_file, "_SHARED_MEMORY", str(folders["shm"]))
     monkeypatch.setattr(tempfile, "tempdir", str(folders["tmp"]))
     folders["tmp"].mkdir()
     if free is not None:
         folders["shm"].mkdir()
-        monkeypatch.setattr(engine_vllm.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+        monkeypatch.setattr(weight_file.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
 
     async def go() -> None:
         engine = VLLMEngine("m")
@@ -368,7 +368,7 @@ def test_weights_that_cannot_be_written_are_an_error_that_names_the_place(
         Path(path).write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(engine_vllm, "_folder_for", lambda _: str(tmp_path))
+    monkeypatch.setattr(weight_file, "folder_for", lambda _: str(tmp_path))
 
     async def go() -> None:
         engine = VLLMEngine("m")
@@ -398,7 +398,7 @@ def test_an_update_cancelled_while_it_writes_leaves_no_file(
         Path(path).write_bytes(b"late")
 
     monkeypatch.setattr("safetensors.torch.save_file", slow)
-    monkeypatch.setattr(engine_vllm, "_folder_for", lambda _: str(tmp_path))
+    monkeypatch.setattr(weight_file, "folder_for", lambda _: str(tmp_path))
 
     async def go() -> None:
         engine = VLLMEngine("m")
