@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from metaagent.terminal.bars import DistillProgress, EvalProgress, SFTProgress
+    from metaagent.terminal.bars import DataProgress, DistillProgress, EvalProgress, SFTProgress
     from metaagent.terminal.console import (
         EXIT_CODES,
         FAILURE_CODES,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bars": (
+        "DataProgress",
         "DistillProgress",
         "EvalProgress",
         "SFTProgress",
@@ -106,6 +107,7 @@ _HOMES = {
 __all__ = [
     "EXIT_CODES",
     "FAILURE_CODES",
+    "DataProgress",
     "Diagnosis",
     "DistillProgress",
     "EvalProgress",

@@ -1,4 +1,4 @@
-"""How fine-tuning goes, shown on stderr while it happens."""
+"""How long work goes, shown on stderr while it happens: fine-tuning, attempts, distilling, preparing data."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rich.text import Text
 from metaagent.terminal.console import safe, stderr
 from metaagent.terminal.progress import counting_bar
 from metaagent.terminal.transcript import totals
+from tasks.data import Progress as DataState
 from trainer.distill import DistillReport
 from trainer.evaluate import Attempt
 from trainer.sft import StepMetrics
@@ -137,3 +138,44 @@ class DistillProgress:
 
     def _tenth(self, report: DistillReport) -> int:
         return LINES * report.questions // max(self.total, 1)
+
+
+class DataProgress:
+    """Is told of each row; shows how much of the source is read and how many rows are written on stderr: a bar on a
+    terminal, a line for every tenth in a pipe."""
+
+    def __init__(self) -> None:
+        self._console = stderr()
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._progress.add_task("Preparing", total=1.0)
+        self._tenths = 0
+
+    def __enter__(self) -> DataProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, state: DataState) -> None:
+        said = f"{state.file}, row {state.read:,}: {state.kept:,} written"
+        self._progress.update(self._task, completed=state.share, description=safe(f"Preparing: {said}"))
+        if not self._console.is_terminal and int(LINES * state.share) > self._tenths:
+            self._tenths = int(LINES * state.share)
+            self._console.print(Text(f"{state.share:.0%} read, {said}"))
+
+    def grading(self) -> None:
+        """All rows are written; known answers are graded now."""
+        self._progress.update(self._task, completed=1.0, description="Grading known answers")

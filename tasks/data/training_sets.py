@@ -1,7 +1,8 @@
 """Read public training sets into problems: Polaris-53K, APPS, CodeContests (the data of MetaAgent-X, section 4.1).
 
-A reader takes a local JSON lines file, as `datasets` exports it; nothing is downloaded. Rows that cannot be graded are
-left out with a warning that counts them; any other row that is not as the format says raises `DatasetError`.
+A reader takes a local JSON lines file, as `tasks.data.prepare` writes it or `datasets` exports it; nothing is
+downloaded. Rows that cannot be graded are left out with a warning that counts them; any other row that is not as the
+format says raises `DatasetError`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tasks.problems import CallTest, CallTests, Name, Problem, StdinTest, StdinT
 STDIN_NOTE = "Write a whole program that reads from standard input and prints to standard output."
 
 
-class _PolarisRow(BaseModel):
+class PolarisRow(BaseModel):
     problem: str = Field(min_length=1)
     answer: str = Field(min_length=1)
 
@@ -51,7 +52,7 @@ def _from_text(tests: object) -> object:
         raise ValueError(f"not JSON: {error}") from None
 
 
-class _AppsRow(BaseModel):
+class AppsRow(BaseModel):
     problem_id: int = Field(validation_alias=AliasChoices("problem_id", "id"))
     question: str = Field(min_length=1)
     starter_code: str = ""
@@ -69,7 +70,7 @@ class _Pairs(BaseModel):
         return self
 
 
-class _CodeContestsRow(BaseModel):
+class CodeContestsRow(BaseModel):
     name: str = Field(min_length=1)
     description: str
     public_tests: _Pairs
@@ -81,10 +82,7 @@ class _CodeContestsRow(BaseModel):
 
 def read_polaris(path: Path) -> list[Problem]:
     """JSON lines with `problem` and `answer` (LaTeX or a number). Ids are line numbers."""
-    return [
-        Problem(id=f"polaris/{number}", question=row.problem, domain="math", gold=row.answer)
-        for number, row in enumerate(rows(path, _PolarisRow), 1)
-    ]
+    return [polaris_problem(row, number) for number, row in enumerate(rows(path, PolarisRow), 1)]
 
 
 def read_apps(path: Path) -> list[Problem]:
@@ -94,27 +92,22 @@ def read_apps(path: Path) -> list[Problem]:
     What a function should return is in some rows wrapped in a list of one; as in the benchmark's own grader both count.
     Rows without tests are left out.
     """
-    problems = [_apps_problem(row) for row in rows(path, _AppsRow)]
-    return _graded(path, problems, "no tests")
+    return _graded(path, [apps_problem(row) for row in rows(path, AppsRow)], "no tests")
 
 
 def read_code_contests(path: Path) -> list[Problem]:
     """JSON lines with `name`, `description` and `public_tests`, `private_tests`, `generated_tests`, each with lists
     `input` and `output`; all of them are tests. Rows without any, or that use files, are left out."""
-    problems: list[Problem | None] = []
-    for row in rows(path, _CodeContestsRow):
-        parts = (row.public_tests, row.private_tests, row.generated_tests)
-        pairs = [pair for part in parts for pair in zip(part.input, part.output, strict=True)]
-        gradable = pairs and not row.input_file and not row.output_file
-        tests = StdinTests(tests=[StdinTest(stdin=given, stdout=told) for given, told in pairs]) if gradable else None
-        question = f"{row.description}\n\n{STDIN_NOTE}"
-        problems.append(
-            Problem(id=f"code_contests/{row.name}", question=question, domain="code", tests=tests) if tests else None
-        )
-    return _graded(path, problems, "no tests or use files")
+    return _graded(path, [code_contests_problem(row) for row in rows(path, CodeContestsRow)], "no tests or use files")
 
 
-def _apps_problem(row: _AppsRow) -> Problem | None:
+def polaris_problem(row: PolarisRow, number: int) -> Problem:
+    """`number` is the line in which the row stands."""
+    return Problem(id=f"polaris/{number}", question=row.problem, domain="math", gold=row.answer)
+
+
+def apps_problem(row: AppsRow) -> Problem | None:
+    """None for a row without tests."""
     given = row.input_output
     if given is None or not given.inputs:
         return None
@@ -134,6 +127,20 @@ def _apps_problem(row: _AppsRow) -> Problem | None:
         question = f"{row.question}\n\n{STDIN_NOTE}"
         tests = StdinTests(tests=[StdinTest(stdin=_text(stdin), stdout=_text(stdout)) for stdin, stdout in pairs])
     return Problem(id=f"apps/{row.problem_id}", question=question, domain="code", tests=tests)
+
+
+def code_contests_problem(row: CodeContestsRow) -> Problem | None:
+    """None for a row without tests, or that uses files."""
+    parts = (row.public_tests, row.private_tests, row.generated_tests)
+    pairs = [pair for part in parts for pair in zip(part.input, part.output, strict=True)]
+    if not pairs or row.input_file or row.output_file:
+        return None
+    return Problem(
+        id=f"code_contests/{row.name}",
+        question=f"{row.description}\n\n{STDIN_NOTE}",
+        domain="code",
+        tests=StdinTests(tests=[StdinTest(stdin=given, stdout=told) for given, told in pairs]),
+    )
 
 
 def _text(value: JsonValue) -> str:
