@@ -46,7 +46,7 @@ class Rollout:
     program: str | None = None
     watch: Callable[[DesignResult | Execution], None] = lambda _: None
     engine_of_run: Callable[[Engine, int], Engine] = lambda engine, seed: engine
-    """The executor that a run with this seed asks, where several stand behind one name."""
+    """What a run with this seed asks, where several engines stand behind one name."""
 
     async def step(self, problems: Sequence[Problem], seed: int, folder: Path | None = None) -> list[QuestionTree]:
         """One tree per problem, in their order. `folder` gets a subfolder per problem with the Designer's turns and a
@@ -95,9 +95,6 @@ class Question:
         self.problem, self.seed, self.folder, self.turns = problem, seed, folder, turns
 
     async def grow(self) -> QuestionTree:
-        if self.folder is not None:
-            with writing(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.design(design)) for design in await self.designs()]
         return QuestionTree(problem=self.problem, designs=[task.result() for task in tasks])
@@ -113,17 +110,19 @@ class Question:
             temperature=self.config.designer_temperature, max_tokens=self.config.max_tokens, logprobs=True
         )
 
+        seed = derived_seed(self.seed, self.problem.id, "designer")
+
         async def sample() -> list[Design]:
             async with self.turns:
                 designs = await sample_designs(
                     self.problem.question,
-                    self.rollout.designer,
+                    self.rollout.engine_of_run(self.rollout.designer, seed),
                     self.rollout.sandbox,
                     m=self.config.designs,
                     sampling=sampling,
                     style=self.config.style,
                     repair=self.config.repair,
-                    seed=derived_seed(self.seed, self.problem.id, "designer"),
+                    seed=seed,
                 )
             for design in designs:
                 if design.error is not None and design.error.is_infrastructure:

@@ -71,7 +71,7 @@ async def train(
                     await run.to_the_end()
                     return
                 except StepsLost as error:
-                    lost = error
+                    lost = error  # and again, as long as the runtime recovers
 
 
 @dataclass(slots=True)
@@ -97,6 +97,7 @@ class _Run:
         """Begin where the newest checkpoint ends, or at step 0."""
         if lost is not None:
             self.watch(Phase(self.step, f"going back to the last checkpoint: {lost}"))
+            await self.runtime.recover(lost)
         found = await asyncio.to_thread(checkpoint.latest, self.out / CHECKPOINTS)
         self.step, self.ahead = 0, deque()
         self.versions = dict.fromkeys(self.config.policies, 0)
@@ -113,7 +114,7 @@ class _Run:
         config = self.config
         if self.step >= config.steps:
             return
-        self.runtime.idle_s()
+        await self.runtime.idle_s()
         while len(self.ahead) < config.cluster.staleness:
             self.ahead.append(await self._rollout(self.step + len(self.ahead)))
         while self.step < config.steps:
@@ -132,16 +133,19 @@ class _Run:
             self.runtime.save(folder)
             pending.write(folder, self.ahead)
 
-        await _to_its_end(
-            asyncio.to_thread(
-                checkpoint.save,
-                self.out / CHECKPOINTS,
-                self.step,
-                write,
-                Versions(policies=self.versions),
-                self.config.checkpoints_kept,
+        try:
+            await _to_its_end(
+                asyncio.to_thread(
+                    checkpoint.save,
+                    self.out / CHECKPOINTS,
+                    self.step,
+                    write,
+                    Versions(policies=self.versions),
+                    self.config.checkpoints_kept,
+                )
             )
-        )
+        except checkpoint.CheckpointError as error:
+            raise error.__cause__ if isinstance(error.__cause__, StepsLost) else error from None
 
     async def _rollout(self, step: int) -> list[QuestionTree]:
         self.watch(Phase(step, "rollout"))
@@ -200,7 +204,7 @@ class _Run:
                 rollout_s=round(rollout_s, 3),
                 update_s=round(update_s, 3),
                 sync_s=round(done - synced, 3),
-                idle_s=self.runtime.idle_s(),
+                idle_s=await self.runtime.idle_s(),
             ),
             syncs=syncs,
             age=min(step, config.cluster.staleness),

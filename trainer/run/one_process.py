@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from engine.local import TransformersEngine
 from engine.protocol import LiveEngine
-from engine.vllm import VLLMEngine
+from engine.vllm import Transfer, VLLMEngine
 from sandbox.protocol import Sandbox
 from tasks.problems import Problem
 from trainer.config import PolicyConfig, TrainConfig
 from trainer.credit import RewardFunction, paper_reward
 from trainer.rollout import Rollout
-from trainer.run.runtime import PROBE_TOKENS, Lesson, Watch, backend_settings, vllm_options
+from trainer.run.runtime import PROBE_TOKENS, Lesson, StepsLost, Watch, backend_settings, vllm_options
 from trainer.run.step_report import SyncReport
 from trainer.trees import QuestionTree
 from trainer.update import Backend, UpdateReport
@@ -108,7 +108,10 @@ class OneProcess:
             (folder / name).mkdir()
             policy.backend.save(folder / name)
 
-    def idle_s(self) -> dict[str, float]:
+    async def recover(self, lost: StepsLost) -> None:
+        raise lost
+
+    async def idle_s(self) -> dict[str, float]:
         return {}
 
 
@@ -127,8 +130,9 @@ def _policy(name: str, config: TrainConfig, stack: AsyncExitStack) -> _Policy:
     return _Policy(backend, engine)
 
 
-def local_engine(policy: PolicyConfig, context: int) -> LiveEngine:
-    """An engine in this process, for prompts and completions of `context` tokens together."""
+def local_engine(policy: PolicyConfig, context: int, transfer: Transfer | None = None) -> LiveEngine:
+    """An engine in this process, for prompts and completions of `context` tokens together. `transfer` is how vLLM is to
+    take weights from other processes."""
     settings = policy.engine
     if settings.kind == "vllm":
         return VLLMEngine(
@@ -136,6 +140,7 @@ def local_engine(policy: PolicyConfig, context: int) -> LiveEngine:
             thinking=settings.thinking,
             max_concurrency=settings.max_batch,
             options=vllm_options(settings, context),
+            transfer=transfer,
         )
     return TransformersEngine(
         policy.model,

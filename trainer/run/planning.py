@@ -1,14 +1,13 @@
 """The dry run: what a training run will do and what it will need, worked out before anything is loaded.
 
-Memory is that of `trainer.update.torch_backend`, which keeps a whole policy on one device, beside its engine; other
-backends divide it. Figures are bounds or estimates, as each says. Nothing here needs torch or a GPU.
+A policy's memory is that of `trainer.update.torch_backend`, which keeps all of it on one device, beside its engine;
+what each GPU of a cluster holds is worked out in `trainer.run.needs`. Figures are bounds or estimates, as each says.
+Nothing here needs torch or a GPU.
 """
 
 from __future__ import annotations
 
-import importlib
 import itertools
-from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -16,34 +15,10 @@ from tasks.data import read_as
 from trainer.config import DataConfig, PolicyConfig, TrainConfig
 from trainer.credit import active_roles
 from trainer.rollout import apportioned
-from trainer.run.sizes import BYTES, ModelSize, UnknownSize, model_size
+from trainer.run.memory import Memory, checkpoint_bytes, engine_number_bytes, trained_parameters, whole_policy
+from trainer.run.needs import ClusterNeeds, cluster_needs
+from trainer.run.sizes import UnknownSize, model_folder, model_size
 from workflow.usage import PolicyRole
-
-LOGITS_BYTES = 4 * 4 * (1 << 26)
-"""The loss makes up to 2**26 logits at a time in float32 (`trainer.update.loss.CHUNK_LOGITS`), and about four such
-arrays."""
-
-
-class Memory(BaseModel):
-    """Bytes on one device while a policy is updated and its engine is loaded, too."""
-
-    weights: int
-    masters: int
-    """Float32 copies of the trained weights, where these are not float32 themselves."""
-    gradients: int
-    moments: int
-    """AdamW's two."""
-    reference: int
-    """The frozen start weights of the KL term."""
-    activations: int
-    """Estimated, for one micro-batch of the largest size."""
-    logits: int
-    engine_weights: int
-    """The engine's cache comes on top: see `PolicyPlan.cache_bytes_per_request`."""
-
-    @property
-    def total(self) -> int:
-        return sum(self.model_dump().values())
 
 
 class PolicyPlan(BaseModel):
@@ -59,6 +34,7 @@ class PolicyPlan(BaseModel):
     trained: int | None = None
     """Parameters that learn: all, or the adapters'."""
     memory: Memory | None = None
+    """Of the whole policy on one device."""
     cache_bytes_per_token: int | None = None
     cache_bytes_per_request: int | None = None
     """Of full length. The transformers engine holds up to `engine.max_batch` requests, vLLM as many as its
@@ -110,7 +86,10 @@ class Plan(BaseModel):
     disk_bytes: int | None
     """Of those checkpoints; None where a policy's size is unknown."""
     device_bytes: int | None
-    """What all policies hold on the one device that a run uses, without the engines' caches; None as above."""
+    """What all policies hold on the one device that a run uses, without the engines' caches; None as above, and on a
+    cluster."""
+    cluster: list[ClusterNeeds] = []
+    """Of a cluster layout, one for each kind of GPU; none where a policy's size is unknown."""
 
 
 def plan(config: TrainConfig) -> Plan:
@@ -123,6 +102,7 @@ def plan(config: TrainConfig) -> Plan:
     policies = [_policy(name, policy, config) for name, policy in config.policies.items()]
     sizes = [each.checkpoint_bytes for each in policies if each.checkpoint_bytes is not None]
     memories = [each.memory.total for each in policies if each.memory is not None]
+    alone = config.cluster.layout == "one-process"
     written = -(-config.steps // config.checkpoint_every)
     at_once = min(config.checkpoints_kept + 1, written)
     return Plan(
@@ -134,7 +114,8 @@ def plan(config: TrainConfig) -> Plan:
         sources=_sources(config),
         checkpoints=at_once,
         disk_bytes=at_once * sum(sizes) if len(sizes) == len(policies) else None,
-        device_bytes=sum(memories) if len(memories) == len(policies) else None,
+        device_bytes=sum(memories) if alone and len(memories) == len(policies) else None,
+        cluster=[] if alone else cluster_needs(config),
     )
 
 
@@ -187,7 +168,7 @@ def _source(source: DataConfig, per_step: int, steps: int) -> SourcePlan:
 
 def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:
     roles: list[PolicyRole] = [role for role, played_by in config.role_policies.items() if played_by == name]
-    folder = _folder(policy.model)
+    folder = model_folder(policy.model)
     if folder is None:
         reason = (
             f"{policy.model} is no folder here, and not in Hugging Face's cache. Fix: a model's folder, or "
@@ -198,56 +179,15 @@ def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:
         size = model_size(folder)
     except UnknownSize as error:
         return PolicyPlan(name=name, model=policy.model, roles=roles, unknown=str(error))
-    trained = size.adapters(policy.lora.rank, policy.lora.targets) if policy.lora else size.parameters
-    engine_bytes = BYTES.get(_engine_dtype(policy, size), BYTES[policy.dtype])
+    engine_bytes = engine_number_bytes(size, policy)
     return PolicyPlan(
         name=name,
         model=policy.model,
         roles=roles,
         parameters=size.parameters,
-        trained=trained,
-        memory=_memory(size, trained, policy, config, engine_bytes),
+        trained=trained_parameters(size, policy),
+        memory=whole_policy(size, policy, config),
         cache_bytes_per_token=size.cache_bytes(engine_bytes),
         cache_bytes_per_request=size.cache_bytes(engine_bytes) * _turn(config),
-        checkpoint_bytes=_checkpoint(size, trained, policy),
+        checkpoint_bytes=checkpoint_bytes(size, policy),
     )
-
-
-def _folder(model: str) -> Path | None:
-    """Where a model's `config.json` is: its folder, or what was downloaded of it."""
-    if Path(model).is_dir():
-        return Path(model)
-    try:
-        found = importlib.import_module("huggingface_hub").try_to_load_from_cache(model, "config.json")
-    except (ImportError, ValueError):  # ValueError: a path, which is no name of a model
-        return None
-    return Path(found).parent if isinstance(found, str) else None
-
-
-def _memory(size: ModelSize, trained: int, policy: PolicyConfig, config: TrainConfig, engine_bytes: int) -> Memory:
-    """Full fine-tuning in bfloat16 holds 2 + 4 + 4 + 8 = 18 bytes per parameter (weights, masters, gradients, moments),
-    in float32 4 + 0 + 4 + 8 = 16. Adapters are float32 and hold 16 bytes each, beside frozen weights."""
-    number = BYTES[policy.dtype]
-    adapted = policy.lora is not None
-    keeps_reference = config.objective.kl_coefficient > 0 and not adapted
-    return Memory(
-        weights=number * size.parameters + (4 * trained if adapted else 0),
-        masters=0 if adapted or number == 4 else 4 * trained,
-        gradients=4 * trained,
-        moments=8 * trained,
-        reference=number * size.parameters if keeps_reference else 0,
-        activations=size.activation_bytes(policy.max_tokens_per_micro_batch, number, policy.gradient_checkpointing),
-        logits=min(LOGITS_BYTES, 4 * 4 * size.vocabulary * policy.max_tokens_per_micro_batch),
-        engine_weights=engine_bytes * size.parameters,
-    )
-
-
-def _checkpoint(size: ModelSize, trained: int, policy: PolicyConfig) -> int:
-    """The model in its own dtype, AdamW's moments (8 bytes per trained parameter), and 4 more for a float32 master or
-    for an adapter."""
-    number = BYTES[policy.dtype]
-    return number * size.parameters + (8 if number == 4 and policy.lora is None else 12) * trained
-
-
-def _engine_dtype(policy: PolicyConfig, size: ModelSize) -> str:
-    return size.dtype if policy.engine.dtype == "auto" else policy.engine.dtype

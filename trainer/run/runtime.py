@@ -48,8 +48,8 @@ class Lesson:
 
 
 class StepsLost(RuntimeError):
-    """Weights were lost with the processes that held them, and new processes have those that the run started with: the
-    loop goes on from its newest checkpoint. The message says what was lost."""
+    """Weights were lost with the processes that held them: the loop has the runtime recover, and goes on from its
+    newest checkpoint. The message says what was lost."""
 
 
 class Runtime(Protocol):
@@ -87,7 +87,11 @@ class Runtime(Protocol):
         """Write each policy into its part of a checkpoint. Called in a thread."""
         ...
 
-    def idle_s(self) -> dict[str, float]:
+    async def recover(self, lost: StepsLost) -> None:
+        """Make anew what was lost; policies then have the weights of the start, as before a `load`."""
+        ...
+
+    async def idle_s(self) -> dict[str, float]:
         """Seconds that each pool of processes had nothing to do since this was last asked, in the mean over the pool's
         processes. Empty where there are no pools."""
         ...

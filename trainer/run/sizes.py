@@ -6,6 +6,7 @@ Only `config.json` and the headers of the safetensors files are read, of dense d
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Iterable
@@ -94,12 +95,29 @@ class ModelSize(BaseModel):
         return tokens * per_token
 
     @property
+    def largest_piece(self) -> int:
+        """Parameters of what is sent to an engine at once: a layer, or the embeddings."""
+        attention = 2 * self.hidden * (self._queries + self._keys)
+        return max(attention + 3 * self.hidden * self.intermediate, self.vocabulary * self.hidden)
+
+    @property
     def _queries(self) -> int:
         return self.heads * self.head_dim
 
     @property
     def _keys(self) -> int:
         return self.key_value_heads * self.head_dim
+
+
+def model_folder(model: str) -> Path | None:
+    """Where a model's `config.json` is: its folder, or what was downloaded of it; None where it is not here."""
+    if Path(model).is_dir():
+        return Path(model)
+    try:
+        found = importlib.import_module("huggingface_hub").try_to_load_from_cache(model, "config.json")
+    except (ImportError, ValueError):  # ValueError: a path, which is no name of a model
+        return None
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def model_size(folder: Path) -> ModelSize:

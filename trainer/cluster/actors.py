@@ -1,0 +1,379 @@
+"""What runs in Ray's processes: ranks, engines, run workers, a keeper per node. Thin shells, plain classes without Ray
+in them; what they hold works, and is tested, without Ray.
+
+Not here: where they sit (`trainer.cluster.layout`), who starts and watches them (`trainer.cluster.runtime`), and what
+a transaction of weights is (`trainer.cluster.sync`).
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from designer.sample import Design
+from engine import Gate
+from engine.protocol import Probe
+from engine.vllm import Transfer, VLLMEngine
+from sandbox.named import named_sandbox
+from tasks import MATH_WORKER
+from tasks.problems import Problem
+from trainer.cluster.engine_pool import EnginePool, NotServing, PoolTable
+from trainer.cluster.fencing import fenced
+from trainer.cluster.parcels import unpacked
+from trainer.config import PolicyConfig, RolloutConfig
+from trainer.credit import RewardFunction
+from trainer.rollout import Question, Rollout
+from trainer.run import local_engine
+from trainer.trees import DesignResult
+from workflow.completion import Completion, CompletionRequest, Sampling
+from workflow.failures import EngineFailed
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process, as whoever must end it needs to know it."""
+
+    pid: int
+    group: int
+    """Its process group."""
+    node: str
+    devices: tuple[str, ...] = ()
+    """UUIDs of the GPUs that it sees."""
+    children: tuple[int, ...] = ()
+    """Processes of its own that may outlive it."""
+    leftovers: tuple[str, ...] = ()
+    """Paths that stay when it is killed: shared memory, sockets."""
+
+
+def identity(children: Sequence[int] = (), leftovers: Sequence[str] = ()) -> Identity:
+    from ray import get_runtime_context
+
+    return Identity(
+        pid=os.getpid(),
+        group=os.getpgid(0),
+        node=get_runtime_context().get_node_id(),
+        devices=_device_uuids(),
+        children=tuple(children),
+        leftovers=tuple(leftovers),
+    )
+
+
+def _device_uuids() -> tuple[str, ...]:
+    if not os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return ()
+    import torch
+
+    return tuple(str(torch.cuda.get_device_properties(n).uuid) for n in range(torch.cuda.device_count()))
+
+
+@dataclass
+class Busy:
+    """Seconds in which something was under way."""
+
+    inside: int = 0
+    since: float = 0.0
+    total: float = 0.0
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        if not self.inside:
+            self.since = time.monotonic()
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+            if not self.inside:
+                self.total += time.monotonic() - self.since
+
+    def taken(self) -> float:
+        """Since this was last asked."""
+        now = time.monotonic()
+        if self.inside:
+            self.total, self.since = self.total + now - self.since, now
+        total, self.total = self.total, 0.0
+        return total
+
+
+class RankActor:
+    """A process in which ranks of policies compute. All they do is done on one thread; others answer meanwhile."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
+        self._busy = Busy()
+
+    def identity(self) -> Identity:
+        return identity()
+
+    def address(self) -> tuple[str, int]:
+        """Of this node, with a port that is free now."""
+        from ray.util import get_node_ip_address
+
+        host = get_node_ip_address()
+        with socket.socket() as probing:
+            probing.bind((host, 0))
+            return host, probing.getsockname()[1]
+
+    def make(self, key: str, make: Callable[..., Any], *arguments: Any) -> None:
+        """Hold `make(*arguments)` under a key."""
+        self._made[key] = self._on_thread(make, *arguments)
+
+    def do(self, key: str, method: str, *arguments: Any) -> Any:
+        """What a method of the object under a key returns; an attribute's value where it is none."""
+        return self._on_thread(_asked, self._made[key], method, arguments)
+
+    def set(self, key: str, name: str, value: Any) -> None:
+        self._on_thread(setattr, self._made[key], name, value)
+
+    def on(self, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(object, *arguments)`, for what an object cannot do by itself."""
+        return self._on_thread(function, self._made[key], *arguments)
+
+    def drop(self, key: str) -> None:
+        if key in self._made:
+            self._on_thread(self._made.pop(key).close)
+
+    def busy_s(self) -> float:
+        return self._busy.taken()
+
+    def _on_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        with self._busy.working():
+            return self._thread.submit(function, *arguments).result()
+
+
+def _asked(held: Any, method: str, arguments: Sequence[Any]) -> Any:
+    found = getattr(held, method)
+    return found(*arguments) if callable(found) else found
+
+
+class EngineActor:
+    """One engine of a policy. It serves nobody before its first weights are committed, nor after it was shelved."""
+
+    def __init__(self, policy: PolicyConfig, context: int, transfer: Transfer | None = None) -> None:
+        self._make = partial(local_engine, policy, context, transfer)
+        self._engine: Any = None
+        self._gate = Gate()
+        self._shut = False
+        self._out = "it has no weights yet"
+        self._busy = Busy()
+        self._completed = 0
+        self._seen = -1
+
+    async def start(self) -> Identity:
+        """Load the model; returns when it has completed a token."""
+        self._engine = self._make()
+        await self._one_token()
+        return await self.identity()
+
+    async def identity(self) -> Identity:
+        if isinstance(self._engine, VLLMEngine):
+            return identity(await self._engine.pids(), await self._engine.leftovers())
+        return identity()
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        async with self._gate.passing():
+            if self._out:
+                raise NotServing(self._out)
+            with self._busy.working():
+                completion = await self._engine.complete(request)
+            self._completed += 1
+            return completion
+
+    async def alive(self, timeout_s: float) -> None:
+        """An engine lives if it completes: something since this was last asked, or else one token in time."""
+        if self._completed == self._seen and not self._shut:
+            async with asyncio.timeout(timeout_s):
+                await self._one_token()
+        self._seen = self._completed
+
+    async def _one_token(self) -> None:
+        if isinstance(self._engine, VLLMEngine):
+            await self._engine.alive(self._engine.start_timeout_s)
+            return
+        token = CompletionRequest(
+            token_ids=[0], agent="alive", key="alive", sampling=Sampling(max_tokens=1, temperature=0.0)
+        )
+        await self._engine.complete(token)
+
+    async def close_gate(self) -> None:
+        """Requests under way end on the weights that they began with; new ones wait."""
+        if not self._shut:
+            await self._gate.close()
+            self._shut = True
+
+    async def receive(self, version: int, parcels: Sequence[Any], sent: str, probe: Probe) -> float:
+        """Weights by way of the object store: taken over, found to be those that were sent, and tried. Returns the
+        largest difference over the probe's tokens."""
+        tensors = await unpacked([await each for each in parcels], sent)
+        await self._engine.update_weights(version, tensors, probe)
+        return getattr(self._engine, "probe_gap", 0.0)
+
+    async def vllm(self, method: str, *arguments: Any) -> Any:
+        """A call of vLLM's engine alone, such as joining a group through which weights come."""
+        return await getattr(self._engine, method)(*arguments)
+
+    async def vllm_named(self, method: str, arguments: Mapping[str, Any]) -> Any:
+        """The same with named arguments."""
+        return await getattr(self._engine, method)(**arguments)
+
+    async def take(self, metadata: Mapping[str, Any]) -> None:
+        """Take in what the group's sender sends."""
+        await self._engine.receive(metadata)
+        await self._engine.finish_receiving()
+
+    async def prove(self, version: int, sent: str, probe: Probe) -> float:
+        """What was taken in, as `receive` has it."""
+        await self._engine.verify(version, sent, probe)
+        return getattr(self._engine, "probe_gap", 0.0)
+
+    async def commit(self, version: int) -> None:
+        """Serve, with these weights."""
+        if self._engine.weights_version != version:
+            raise EngineFailed(self._engine.name, f"it has weights {self._engine.weights_version}, not {version}")
+        self._out = ""
+        self._open()
+
+    async def shelve(self, reason: str) -> None:
+        """Serve nobody, and send away who waits."""
+        self._out = reason
+        self._open()
+
+    def _open(self) -> None:
+        if self._shut:
+            self._shut = False
+            self._gate.open()
+
+    async def busy_s(self) -> float:
+        return self._busy.taken()
+
+    async def close(self) -> None:
+        if self._engine is not None:
+            await self._engine.close()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run worker is told once."""
+
+    rollout: RolloutConfig
+    reward: RewardFunction
+    program: str | None
+    designer: str
+    """The policy that plays this role."""
+    executor: str
+    at_once: int
+    """Runs of one worker."""
+    wait_s: float
+    """For an engine to be there, when none is."""
+    call_s: float
+    """For one completion."""
+
+
+@dataclass
+class RunWorker:
+    """A sandbox with an event loop: it grows parts of rollout trees, and asks the engines itself."""
+
+    work: Work
+    tasks: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
+    busy: Busy = field(default_factory=Busy)
+
+    async def start(self) -> Identity:
+        work = self.work
+        self.sandbox = named_sandbox(work.rollout.sandbox, ("designer.check", MATH_WORKER))
+        self.turns = asyncio.Semaphore(work.at_once)
+        self.pools = {
+            name: EnginePool(name, wait_s=work.wait_s, call_s=work.call_s) for name in {work.designer, work.executor}
+        }
+        self.rollout = Rollout(
+            config=work.rollout,
+            designer=self.pools[work.designer],
+            executor=self.pools[work.executor],
+            sandbox=self.sandbox,
+            reward=work.reward,
+            program=work.program,
+            engine_of_run=lambda engine, seed: engine.for_run(seed) if isinstance(engine, EnginePool) else engine,
+        )
+        return identity()
+
+    async def identity(self) -> Identity:
+        return identity()
+
+    async def engines(self, tables: Mapping[str, PoolTable]) -> None:
+        """Who serves each policy from now on."""
+        for name, table in tables.items():
+            if name in self.pools:
+                self.pools[name].serve(table)
+
+    async def designs(self, key: str, problem: Problem, seed: int, folder: Path) -> list[Design]:
+        return await self._task(key, self._question(problem, seed, folder).designs())
+
+    async def design(self, key: str, problem: Problem, seed: int, folder: Path, design: Design) -> DesignResult:
+        return await self._task(key, self._question(problem, seed, folder).design(design))
+
+    def _question(self, problem: Problem, seed: int, folder: Path) -> Question:
+        return Question(self.rollout, problem, seed, folder, self.turns)
+
+    async def _task(self, key: str, work: Any) -> Any:
+        """Some work under a name, so that it can be given up."""
+        task = self.tasks[key] = asyncio.ensure_future(work)
+        try:
+            with self.busy.working():
+                return await task
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        except BaseExceptionGroup as failures:
+            from trainer.rollout import first_failure
+
+            raise first_failure(failures) from None
+        finally:
+            self.tasks.pop(key, None)
+
+    async def abandon(self) -> None:
+        """Stop all that is under way; when this returns, nothing of it writes any more."""
+        tasks = list(self.tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def busy_s(self) -> float:
+        return self.busy.taken()
+
+    async def close(self) -> None:
+        await self.abandon()
+        await self.sandbox.close()
+
+
+class NodeKeeper:
+    """One per node: sees to it that what is ended there is gone, and tries what a run needs of the node."""
+
+    def identity(self) -> Identity:
+        return identity()
+
+    def fence(self, who: Identity, within_s: float) -> str:
+        """End a process with its group, see both gone, and remove what it leaves; what is left after that is told."""
+        return fenced(who.pid, who.group, who.children, who.leftovers, within_s)
+
+    def sees(self, path: Path, token: str) -> str:
+        """What is wrong with a file that the driver wrote; empty if nothing is. Leaves an answer beside it."""
+        try:
+            if path.read_text(encoding="utf-8") != token:
+                return f"{path} has other contents"
+            answer = path.with_name(f"{path.name}.{os.getpid()}")
+            answer.write_text(token, encoding="utf-8")
+            answer.unlink()
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        return ""

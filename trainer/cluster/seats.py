@@ -1,0 +1,120 @@
+"""The processes of a run, each in its place: started, watched over, fenced, and started anew.
+
+A seat is a place of the layout with the actor that sits there now. Not here: what a loss means for the run
+(`trainer.cluster.runtime`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.cluster.actors import Identity, NodeKeeper
+from trainer.cluster.failures import FENCE, Limits
+from trainer.cluster.layout import Layout, Process
+from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Session
+
+
+@dataclass(eq=False)
+class Seat:
+    """A place, and who sits there."""
+
+    process: Process
+    name: str
+    kind: type
+    arguments: Sequence[Any] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    concurrency: int = 4
+    first: str = "identity"
+    """The method that says that the actor is up, and who it is."""
+    actor: Actor | None = None
+    identity: Identity | None = None
+
+    @property
+    def here(self) -> Actor:
+        """The actor. Raises `ActorLost` while there is none."""
+        if self.actor is None:
+            raise ActorLost(self.name, "it is being replaced")
+        return self.actor
+
+
+class Seats:
+    """All of a run's, in one placement group."""
+
+    def __init__(self, session: Session, placed: Layout, limits: Limits) -> None:
+        self.session, self.placed, self.limits = session, placed, limits
+        self.seated: list[Seat] = []
+        self._group: Any = None
+
+    async def reserve(self) -> None:
+        """Take the layout's room, with a keeper on every node."""
+        self._group = await self.session.reserve(self.placed.bundles)
+        for process in self.placed.of("keeper"):
+            await self.up(Seat(process, f"the keeper of node {process.number}", NodeKeeper, concurrency=8))
+
+    def keeper(self, node: str) -> Actor | None:
+        for seat in self.seated:
+            if seat.kind is NodeKeeper and seat.process.node == node:
+                return seat.actor
+        return None
+
+    async def up(self, seat: Seat) -> None:
+        """Start an actor there, and wait until it says that it is up."""
+        process = seat.process
+        assert process.bundle is not None
+        actor = self.session.start(
+            seat.kind,
+            seat.name,
+            *seat.arguments,
+            group=self._group,
+            bundle=process.bundle,
+            cpus=process.cpus,
+            gpus=process.gpus,
+            environment=seat.environment,
+            concurrency=seat.concurrency,
+        )
+        if seat not in self.seated:
+            self.seated.append(seat)
+        seat.actor = actor
+        try:
+            seat.identity = await actor.call("identity", limit=self.limits.start)
+            if seat.first != "identity":
+                seat.identity = await actor.call(seat.first, limit=self.limits.start)
+        except BaseException:
+            await self.fence(seat)
+            raise
+
+    async def fence(self, seat: Seat) -> str:
+        """See to it that whoever sits there is gone, with all that it would leave. Returns what is left."""
+        actor, who = seat.actor, seat.identity
+        seat.actor = seat.identity = None
+        if actor is None:
+            return ""
+        self.session.kill([actor])
+        keeper = self.keeper(seat.process.node)
+        if who is None or keeper is None or keeper == actor:
+            return ""
+        try:
+            return await keeper.call("fence", who, FENCE.seconds, limit=FENCE)
+        except (ActorLost, CallTimedOut) as error:
+            return f"{seat.name} could not be seen gone: {error}"
+
+    async def clear(self) -> None:
+        """Fence all, keepers last, and give the room back."""
+        others = [seat for seat in self.seated if seat.kind is not NodeKeeper]
+        for seat in others:
+            with contextlib.suppress(ActorLost, CallTimedOut):
+                if seat.actor is not None and seat.first == "start":  # it has something to close
+                    await seat.actor.call("close", limit=FENCE)
+        await asyncio.gather(*(self.fence(seat) for seat in others))
+        await asyncio.gather(*(self.fence(seat) for seat in self.seated))
+        self.seated.clear()
+        if self._group is not None:
+            self.session.release(self._group)
+            self._group = None
+
+    def node_is_gone(self, seat: Seat) -> bool:
+        return seat.process.node not in {node.id for node in self.session.nodes()}

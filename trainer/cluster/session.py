@@ -1,0 +1,341 @@
+"""Ray, attached to or started for one run: nodes, placement groups, actors, and the one place that waits for them.
+
+Every wait has a limit, and says which one struck. Ray restarts nothing by itself, so that whatever is lost is lost
+loudly (`trainer.cluster.failures` decides what follows). Not here: what actors do (`trainer.cluster.actors`), and what
+is to sit where (`trainer.cluster.layout`).
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.cluster.layout import Bundle, Node
+from trainer.config import ClusterConfig
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+POLL_S = 0.2
+CLOSE_S = 60.0
+
+
+class ClusterError(RuntimeError):
+    """A cluster that cannot be had or has not what a run needs. The message says what to do."""
+
+
+class ActorLost(RuntimeError):
+    """An actor's process, or its node, is gone."""
+
+    def __init__(self, actor: str, reason: str) -> None:
+        self.actor, self.reason = actor, reason
+        super().__init__(f"{actor} is gone: {reason}")
+
+    def __reduce__(self) -> tuple[type[ActorLost], tuple[str, str]]:
+        return ActorLost, (self.actor, self.reason)
+
+
+class CallTimedOut(RuntimeError):
+    """A call took longer than its limit."""
+
+    def __init__(self, actor: str, method: str, limit: str, seconds: float) -> None:
+        self.actor, self.method, self.limit, self.seconds = actor, method, limit, seconds
+        super().__init__(f"{actor} did not answer {method}() within {limit}={seconds:g} s")
+
+    def __reduce__(self) -> tuple[type[CallTimedOut], tuple[str, str, str, float]]:
+        return CallTimedOut, (self.actor, self.method, self.limit, self.seconds)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A wait's limit, with the key of the configuration that sets it."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A Ray actor under a name that people understand, such as `rank 1 of p0`. May be sent to other actors."""
+
+    name: str
+    handle: Any
+
+    def wait(self, method: str, *arguments: Any, limit: Limit) -> Any:
+        """What the method returns. Blocks; raises what it raised, `ActorLost` or `CallTimedOut`."""
+        return waited(self, method, self.begin(method, *arguments), limit)
+
+    def begin(self, method: str, *arguments: Any) -> Any:
+        """Start a call; its reference is for `waited`."""
+        try:
+            return getattr(self.handle, method).remote(*arguments)
+        except _ray().exceptions.RayActorError as error:
+            raise ActorLost(self.name, _reason(error)) from None
+
+    async def call(self, method: str, *arguments: Any, limit: Limit) -> Any:
+        """As `wait`, on an event loop. Cancelling it cancels the call in an asynchronous actor."""
+        reference = self.begin(method, *arguments)
+        future = asyncio.wrap_future(reference.future())
+        try:
+            async with asyncio.timeout(limit.seconds):
+                return await future
+        except TimeoutError:
+            _cancel(reference)
+            raise CallTimedOut(self.name, method, limit.name, limit.seconds) from None
+        except asyncio.CancelledError:
+            _cancel(reference)
+            raise
+        except Exception as error:
+            raise translated(self.name, error) from None
+
+
+def waited(actor: Actor, method: str, reference: Any, limit: Limit) -> Any:
+    """The result of a call that was begun: the only place that blocks on Ray."""
+    try:
+        return _ray().get(reference, timeout=limit.seconds)
+    except _ray().exceptions.GetTimeoutError:
+        raise CallTimedOut(actor.name, method, limit.name, limit.seconds) from None
+    except Exception as error:
+        raise translated(actor.name, error) from None
+
+
+PATIENCE_S = 5.0
+"""For the others to say why they failed, once one of several has: the cause is seldom what is noticed first."""
+
+
+def gathered(actors: Sequence[Actor], method: str, references: Sequence[Any], limit: Limit) -> list[Any]:
+    """The results of the same call to several actors, in their order. Of several failures that of an actor that is gone
+    is raised, since the others follow from it."""
+    ray = _ray()
+    ends = time.monotonic() + limit.seconds
+    results: dict[int, Any] = {}
+    failures: list[BaseException] = []
+    waiting = {reference: number for number, reference in enumerate(references)}
+    while waiting and (left := ends - time.monotonic()) > 0:
+        for reference in ray.wait(list(waiting), num_returns=1, timeout=left, fetch_local=True)[0]:
+            number = waiting.pop(reference)
+            try:
+                results[number] = waited(actors[number], method, reference, Limit(limit.name, 60.0))
+            except Exception as error:
+                if not failures:
+                    ends = min(ends, time.monotonic() + PATIENCE_S)
+                failures.append(error)
+    if failures:
+        raise next((error for error in failures if isinstance(error, ActorLost)), failures[0])
+    if waiting:
+        late = ", ".join(actors[number].name for number in sorted(waiting.values()))
+        raise CallTimedOut(late, method, limit.name, limit.seconds)
+    return [results[number] for number in range(len(references))]
+
+
+def translated(actor: str, error: Exception) -> BaseException:
+    """An exception of Ray's as ours; one that the method raised as it was raised there."""
+    errors = _ray().exceptions
+    if isinstance(error, errors.RayTaskError):
+        cause = getattr(error, "cause", None)
+        return cause if isinstance(cause, BaseException) else RuntimeError(f"{actor}: {error}")
+    if isinstance(error, errors.TaskCancelledError):
+        return ActorLost(actor, "its call was cancelled")
+    if isinstance(error, errors.RayError):
+        return ActorLost(actor, _reason(error))
+    return error
+
+
+def _reason(error: Exception) -> str:
+    """The telling line of Ray's long messages."""
+    text = str(error)
+    for telling in ("out of memory", "OOM", "node has died", "node died", "Worker unexpectedly exits", "Segmentation"):
+        for line in text.splitlines():
+            if telling.lower() in line.lower():
+                return line.strip()[:300]
+    return (text.strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def _cancel(reference: Any) -> None:
+    with contextlib.suppress(Exception):
+        _ray().cancel(reference, recursive=False)
+
+
+def _ray() -> Any:
+    return importlib.import_module("ray")
+
+
+class Session:
+    """Ray for one run. Use `opened`."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.config = config
+        self._groups: list[Any] = []
+        self._leaving = threading.Event()
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Session]:
+        await asyncio.to_thread(self._connect)
+        try:
+            yield self
+        finally:
+            await asyncio.to_thread(self._close)
+
+    def _connect(self) -> None:
+        try:
+            ray = _ray()
+        except ModuleNotFoundError:
+            raise ClusterError('ray is not installed. Fix: pip install "metaagent[cluster]"') from None
+        if ray.is_initialized():
+            raise ClusterError("this process is attached to a Ray already. Fix: one run per process")
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "metaagent"}
+        address = self.config.address
+        patience = {"RAY_raylet_start_wait_time_s": f"{self.config.start_timeout_s:.0f}"}
+        for name, value in (QUIET | patience).items():
+            os.environ.setdefault(name, value)
+        if address == "local":
+            options |= {
+                "address": "local",
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+            }
+        else:
+            options["address"] = address if address == "auto" else address.removeprefix("ray://")
+        raised: list[BaseException] = []
+        connected = threading.Event()
+
+        def hold() -> None:
+            """Attach, and stay: what Ray starts here dies with the thread that started it."""
+            try:
+                ray.init(**options)
+            except BaseException as error:
+                raised.append(error)
+            connected.set()
+            if not raised:
+                self._leaving.wait()
+                ray.shutdown()
+
+        self._holder = threading.Thread(target=hold, daemon=True, name="ray")
+        self._holder.start()
+        if not connected.wait(self.config.start_timeout_s):
+            raise ClusterError(
+                f"Ray at {address!r} did not answer within cluster.start_timeout_s={self.config.start_timeout_s:g}. "
+                "Fix: see that a head node runs there (`ray status`), or raise it"
+            )
+        if raised:
+            said = str(raised[0]).strip().partition("\n")[0]
+            raise ClusterError(
+                f"no Ray at cluster.address={address!r}: {type(raised[0]).__name__}: {said}. Fix: start one with "
+                "`ray start --head`, name its HOST:PORT, share its token file, or use local"
+            )
+
+    def _close(self) -> None:
+        for group in self._groups:
+            self.release(group)
+        self._leaving.set()
+        self._holder.join(CLOSE_S)
+
+    def nodes(self) -> list[Node]:
+        """Nodes that are alive, the driver's first."""
+        ray = _ray()
+        here = ray.get_runtime_context().get_node_id()
+        found = [each for each in ray.nodes() if each["Alive"]]
+        return [
+            Node(
+                id=each["NodeID"],
+                address=each["NodeManagerAddress"],
+                cpus=each["Resources"].get("CPU", 0.0),
+                gpus=int(each["Resources"].get("GPU", 0)),
+                memory_bytes=int(each["Resources"].get("memory", 0)),
+            )
+            for each in sorted(found, key=lambda each: (each["NodeID"] != here, each["NodeManagerAddress"]))
+        ]
+
+    async def enough_nodes(self) -> list[Node]:
+        """As many nodes as the configuration says, waited for."""
+        ends = time.monotonic() + self.config.start_timeout_s
+        while len(nodes := self.nodes()) < self.config.nodes:
+            if time.monotonic() > ends:
+                raise ClusterError(
+                    f"{len(nodes)} of cluster.nodes={self.config.nodes} nodes were there within "
+                    f"cluster.start_timeout_s={self.config.start_timeout_s:g}. Fix: `ray start --address HEAD:PORT` on "
+                    "the others, or lower cluster.nodes"
+                )
+            await asyncio.sleep(POLL_S)
+        return nodes
+
+    async def reserve(self, bundles: Sequence[Bundle]) -> Any:
+        """Room for each bundle on its node, as one placement group. Raises `ClusterError` where there is none in
+        time."""
+        util = importlib.import_module("ray.util")
+        group = util.placement_group(
+            [bundle.resources for bundle in bundles],
+            strategy="PACK",
+            bundle_label_selector=[{"ray.io/node-id": bundle.node} for bundle in bundles],
+        )
+        self._groups.append(group)
+        ends = time.monotonic() + self.config.start_timeout_s
+        while not await asyncio.to_thread(group.wait, 1):
+            if time.monotonic() > ends:
+                self.release(group)
+                wanted = "; ".join(f"{bundle.resources} on {bundle.node[:8]}" for bundle in bundles)
+                raise ClusterError(
+                    f"there was no room for {wanted} within cluster.start_timeout_s={self.config.start_timeout_s:g}. "
+                    "Fix: see what else uses the nodes (`ray status`)"
+                )
+        return group
+
+    def release(self, group: Any) -> None:
+        """Give room back; what still sits in it is killed."""
+        with contextlib.suppress(Exception):
+            importlib.import_module("ray.util").remove_placement_group(group)
+
+    def start(
+        self,
+        kind: type,
+        name: str,
+        *arguments: Any,
+        group: Any,
+        bundle: int,
+        cpus: float,
+        gpus: float = 0.0,
+        environment: Mapping[str, str] | None = None,
+        concurrency: int = 4,
+    ) -> Actor:
+        """A new actor of a plain class. It may not be up yet: ask it for something with a limit."""
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        strategy = strategies.PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+        threads = str(max(1, int(cpus)))
+        handle = (
+            _ray()
+            .remote(kind)
+            .options(
+                num_cpus=cpus,
+                num_gpus=gpus,
+                max_restarts=0,
+                max_task_retries=0,
+                max_concurrency=concurrency,
+                scheduling_strategy=strategy,
+                runtime_env={"env_vars": {"OMP_NUM_THREADS": threads, **QUIET, **(environment or {})}},
+            )
+            .remote(*arguments)
+        )
+        return Actor(name, handle)
+
+    def kill(self, actors: Sequence[Actor]) -> None:
+        """Tell Ray to end actors; that their processes are gone is for a `NodeKeeper` to see."""
+        for actor in actors:
+            with contextlib.suppress(Exception):
+                _ray().kill(actor.handle, no_restart=True)
+
+
+def put(value: Any) -> Any:
+    """A reference into the object store of this node."""
+    return _ray().put(value)
