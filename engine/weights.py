@@ -8,39 +8,28 @@ decide when to update; an engine pauses before and resumes after.
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import importlib
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from engine.fingerprints import combined, fingerprint, fingerprint_parts
+from engine.merging import merged, outline
+from engine.threads import mapped
 from workflow.checks import nearest
 
-_CHUNK = 1 << 22
-"""Elements looked at in one piece: bounds the memory that a fingerprint takes."""
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def fingerprint(tensors: Mapping[str, torch.Tensor]) -> str:
-    """A digest of names, types, shapes and every bit of the values, computed where the tensors lie.
-
-    Two sums over all elements, one of them weighted by position: equal for equal weights, whatever device holds them.
-    It guards against mistakes, not against forgery.
-    """
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach()
-        bits = tensor.contiguous().flatten().view(_INTEGERS[tensor.element_size()])
-        plain = weighted = 0
-        for start in range(0, len(bits), _CHUNK):
-            chunk = bits[start : start + _CHUNK].to(torch.int64)
-            places = torch.arange(start + 1, start + 1 + len(chunk), device=chunk.device)
-            plain += int(chunk.sum())
-            weighted += int((chunk * (places % 65_521)).sum())
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)} {plain} {weighted}\n".encode())
-    return digest.hexdigest()
+__all__ = [
+    "check",
+    "combined",
+    "fingerprint",
+    "fingerprint_parts",
+    "load",
+    "merged",
+    "probed",
+    "skeleton",
+    "unshared",
+]
 
 
 def check(model: Any, given: Mapping[str, torch.Tensor]) -> None:
@@ -52,7 +41,7 @@ def check(model: Any, given: Mapping[str, torch.Tensor]) -> None:
     held = model.state_dict()
     once = {name for name, _ in model.named_parameters()}
     again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - once
-    for name, tensor in given.items():
+    for name, tensor in outline(given).items():
         if name not in held:
             near = nearest(name, held)
             raise ValueError(f"the model has no weight {name!r}" + (f"; did you mean {near!r}?" if near else ""))
@@ -81,13 +70,6 @@ def probed(model: Any, token_ids: list[int]) -> list[float]:
     return logits.log_softmax(-1).gather(-1, chosen)[:, 0].tolist()
 
 
-def merged(model: Any) -> dict[str, torch.Tensor]:
-    """The weights of a PEFT model with its adapters merged in, named as in the base model's checkpoint: what an engine
-    is updated with when adapters are trained. `model` stays as it is; takes the memory of a second one.
-    """
-    return copy.deepcopy(model).merge_and_unload(safe_merge=True).state_dict()
-
-
 def skeleton(config: Any) -> Any:
     """The transformers model of a configuration without its weights: names and shapes, no memory."""
     transformers: Any = importlib.import_module("transformers")
@@ -99,15 +81,22 @@ def skeleton(config: Any) -> Any:
 def load(model: Any, given: Mapping[str, torch.Tensor]) -> str:
     """Copy `given` into the model's own memory, in the model's own types; returns the fingerprint of what it holds.
 
-    Raises ValueError before anything is changed when the weights do not fit, RuntimeError when afterwards the model
-    does not hold what was given: it must not serve then.
+    Each tensor of `given` is asked for once, several at the same time. Raises ValueError before anything is changed
+    when the weights do not fit, RuntimeError when afterwards the model does not hold what was given: it must not serve
+    then.
     """
     check(model, given)
     held = model.state_dict()
-    for name, tensor in given.items():
+
+    def put(name: str) -> dict[str, str]:
+        tensor = given[name].to(held[name].dtype)
         held[name].copy_(tensor)
-    now = fingerprint({name: held[name] for name in given})
-    meant = fingerprint({name: tensor.to(held[name].dtype) for name, tensor in given.items()})
+        return fingerprint_parts({name: tensor})
+
+    parts: dict[str, str] = {}
+    for part in mapped(put, given):
+        parts |= part
+    now, meant = fingerprint({name: held[name] for name in given}), combined(parts)
     if now != meant:
         raise RuntimeError(f"the model does not hold what was given (fingerprint {now[:12]}, not {meant[:12]})")
     return now
