@@ -18,8 +18,10 @@ from workflow.completion import Completion, CompletionRequest
 class Engine(Protocol):
     """Where completions come from. Safe to call from many tasks of one event loop at once."""
 
-    name: str
-    """Shown to people and recorded in the Trace, for example `openai:qwen3-8b`."""
+    @property
+    def name(self) -> str:
+        """Shown to people and recorded in the Trace, for example `openai:qwen3-8b`."""
+        ...
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return one completion. Raises `EngineFailed` when it cannot; never returns a made-up reply."""
@@ -53,8 +55,10 @@ class Probe:
 class LiveEngine(Engine, Protocol):
     """An engine whose weights can be replaced while it serves, as training does after every step."""
 
-    weights_version: int
-    """Which weights serve now: 0 as loaded, then as the last update said. Completions carry it."""
+    @property
+    def weights_version(self) -> int:
+        """Which weights serve now: 0 as loaded, then as the last update said. Completions carry it."""
+        ...
 
     async def update_weights(self, version: int, tensors: Mapping[str, Any], probe: Probe | None = None) -> str:
         """Replace all weights as one checked step; returns their fingerprint (`engine.weights.fingerprint`).

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import socket
 import time
@@ -109,7 +110,8 @@ class Busy:
 class RankActor:
     """A process in which ranks of policies compute. All they do is done on one thread; others answer meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self._number = number
         self._made: dict[str, Any] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
         self._busy = Busy()
@@ -126,6 +128,14 @@ class RankActor:
             probing.bind((host, 0))
             return host, probing.getsockname()[1]
 
+    def join(self, ranks: int, host: str, port: int, timeout_s: float, device: str) -> None:
+        """Meet the other ranks at `host:port` of the first one."""
+        from trainer.update import join
+
+        if interface := _interface_of(importlib.import_module("ray.util").get_node_ip_address()):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        self._on_thread(join, self._number, ranks, host, port, timeout_s, device)
+
     def make(self, key: str, make: Callable[..., Any], *arguments: Any) -> None:
         """Hold `make(*arguments)` under a key."""
         self._made[key] = self._on_thread(make, *arguments)
@@ -138,8 +148,8 @@ class RankActor:
         self._on_thread(setattr, self._made[key], name, value)
 
     def on(self, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """`function(object, *arguments)`, for what an object cannot do by itself."""
-        return self._on_thread(function, self._made[key], *arguments)
+        """`function(object, number of this rank, *arguments)`, for what an object cannot do by itself."""
+        return self._on_thread(function, self._made[key], self._number, *arguments)
 
     def drop(self, key: str) -> None:
         if key in self._made:
@@ -151,6 +161,15 @@ class RankActor:
     def _on_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with self._busy.working():
             return self._thread.submit(function, *arguments).result()
+
+
+def _interface_of(address: str) -> str:
+    """The network interface that has an address; empty where that cannot be found out."""
+    try:
+        interfaces = importlib.import_module("psutil").net_if_addrs()
+    except ModuleNotFoundError:
+        return ""
+    return next((name for name, all_of in interfaces.items() if address in {each.address for each in all_of}), "")
 
 
 def _asked(held: Any, method: str, arguments: Sequence[Any]) -> Any:
@@ -179,7 +198,7 @@ class EngineActor:
 
     async def identity(self) -> Identity:
         if isinstance(self._engine, VLLMEngine):
-            return identity(await self._engine.pids(), await self._engine.leftovers())
+            return identity(self._engine.pids(), self._engine.leftovers())
         return identity()
 
     async def complete(self, request: CompletionRequest) -> Completion:

@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from engine.vllm import TransferFailed
 from trainer.cluster.session import ActorLost, CallTimedOut, Limit
 from trainer.config import ClusterConfig
+from trainer.update import GroupLost
 from workflow.failures import EngineFailed
 
 FENCE = Limit("the limit of a fence", 30.0)
@@ -63,11 +65,5 @@ class Restarts:
 
 def is_loss(error: BaseException) -> bool:
     """Whether an exception of a call to ranks says that a process is lost: gone, silent, or left alone by another one
-    in an exchange (gloo and NCCL raise plain RuntimeErrors then)."""
-    if isinstance(error, (ActorLost, CallTimedOut)):
-        return True
-    told = str(error).lower()
-    signs = ("connection reset", "connection closed", "timed out", "timeout", "gloo", "nccl", "peer", "broken pipe")
-    return type(error).__name__ in ("RuntimeError", "DistBackendError", "DistNetworkError") and any(
-        sign in told for sign in signs
-    )
+    in an exchange."""
+    return isinstance(error, (ActorLost, CallTimedOut, GroupLost, TransferFailed))

@@ -73,11 +73,35 @@ class OneRank:
         return self._actor.wait("do", self._key, method, *arguments, limit=self._limit)
 
 
+class ActorGroup:
+    """A `trainer.update.Group` of actors that hold a `DeepSpeedRank` each."""
+
+    def __init__(self, actors: Sequence[Actor], key: str, limit: Limit) -> None:
+        self.size = len(actors)
+        self._actors, self._key, self._limit = actors, key, limit
+
+    def call(self, method: str, *arguments: Any, each: Sequence[Any] | None = None) -> list[Any]:
+        own = [()] * self.size if each is None else [(one,) for one in each]
+        references = [
+            actor.begin("do", self._key, method, *arguments, *one) for actor, one in zip(self._actors, own, strict=True)
+        ]
+        return gathered(self._actors, method, references, self._limit)
+
+    def close(self) -> None:
+        gathered(self._actors, "close", [actor.begin("drop", self._key) for actor in self._actors], self._limit)
+
+
 def torch_rank(model: str, settings: dict[str, Any]) -> Any:
     """In an actor: the backend that is its only rank."""
     from trainer.update import TorchBackend
 
     return TorchBackend(model, **settings)
+
+
+def deepspeed_rank(settings: Any) -> Any:
+    from trainer.update import DeepSpeedRank
+
+    return DeepSpeedRank(settings)
 
 
 def backend_on(
@@ -88,4 +112,16 @@ def backend_on(
     if policy.update.backend == "torch":
         actors[0].wait("make", name, torch_rank, policy.model, settings, limit=limits.start)
         return OneRank(actors[0], name, limits.call)
-    raise NotImplementedError
+    from trainer.update import DeepSpeedBackend, DeepSpeedSettings
+
+    host, port = actors[0].wait("address", limit=limits.start)
+    device = "cuda" if policy.device != "cpu" and config.cluster.gpus_per_node else "cpu"
+    meeting = [actor.begin("join", len(actors), host, port, limits.collective.seconds, device) for actor in actors]
+    gathered(actors, "join", meeting, limits.start)
+    for other in ("device", "shared_prompts"):
+        del settings[other]
+    update = {"zero_stage": policy.update.zero_stage, "offload_optimizer": policy.update.offload_optimizer}
+    told = DeepSpeedSettings.model_validate({"model": policy.model, **settings, **update})
+    made = [actor.begin("make", name, deepspeed_rank, told) for actor in actors]
+    gathered(actors, "make", made, limits.start)
+    return DeepSpeedBackend(ActorGroup(actors, name, limits.call))

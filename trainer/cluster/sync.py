@@ -23,13 +23,13 @@ from typing import Any, Protocol
 from engine.protocol import Probe
 from trainer.cluster.failures import Limits
 from trainer.cluster.parcels import packed
-from trainer.cluster.session import Actor, Limit, put
+from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Limit, put
 from trainer.run import SyncReport
 from workflow.failures import EngineFailed
 
 Ranks = Callable[..., Awaitable[list[Any]]]
-"""`await ranks(function, *arguments, limit=Limit(...))`: what `function(rank, *arguments)` returns on every rank of a
-policy at once, in their order. `rank` is what holds the policy there."""
+"""`await ranks(function, *arguments, limit=Limit(...))`: what `function(rank, number, *arguments)` returns on every
+rank of a policy at once, in their order. `rank` is what holds the policy there."""
 
 
 class SyncFailed(EngineFailed):
@@ -46,7 +46,8 @@ class Outcome:
 
 
 class Transport(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
     async def send(self, version: int, engines: Mapping[int, Actor], probe: Probe) -> Outcome:
         """Take the ranks' weights to engines whose gates are closed. What fails in the ranks is raised."""
@@ -134,16 +135,17 @@ class StoreTransport:
         return outcome
 
 
-def exported(rank: Any) -> tuple[list[Any], str, int]:
+def exported(rank: Any, number: int) -> tuple[list[Any], str, int]:
     """References to a rank's weights in the store, their fingerprint and their bytes; only the first rank has any, and
     all take part."""
     from engine.vllm import Tally
 
     tally, references = Tally(), []
     for parcel, tensors in packed(rank.stream()):
-        for _ in tally.passing(tensors.items()):
-            pass
-        references.append(put(parcel))
+        if number == 0:
+            for _ in tally.passing(tensors.items()):
+                pass
+            references.append(put(parcel))
     return references, tally.fingerprint, tally.bytes
 
 
@@ -198,11 +200,12 @@ class GroupTransport:
             joined, self.transfer, host, port, world, limit.seconds, dict(engines), limit=self.limits.call
         )
         [metadata, *results] = await _all(sender, *joining)
-        _noted(outcome, engines, results)
-        if isinstance(metadata, BaseException) and not outcome.failures:
+        await self._blame(outcome, engines, results)
+        if outcome.failures:
+            return
+        if _is_failure(metadata):
             raise metadata
-        if not outcome.failures:
-            self._metadata, self._members = metadata[0], tuple(engines)
+        self._metadata, self._members = metadata[0], tuple(engines)
 
     async def _transfer(self, version: int, engines: Mapping[int, Actor], probe: Probe, outcome: Outcome) -> None:
         if self.transfer != "ipc":
@@ -210,7 +213,7 @@ class GroupTransport:
                 engine.call("vllm", "begin_receiving", version, self._metadata, limit=self.limits.call)
                 for engine in engines.values()
             ]
-            _noted(outcome, engines, await _all(*begun))
+            await self._blame(outcome, engines, await _all(*begun))
             if outcome.failures:
                 return
         receiving = (
@@ -219,10 +222,10 @@ class GroupTransport:
             else []
         )
         [sent, *results] = await _all(self.ranks(sending, version, limit=self.limits.call), *receiving)
-        _noted(outcome, engines, results)
-        if isinstance(sent, BaseException):
-            if outcome.failures:
-                return  # the sender's failure follows from theirs
+        await self._blame(outcome, engines, results)
+        if outcome.failures:
+            return  # the sender's failure follows from theirs
+        if _is_failure(sent):
             raise sent
         outcome.bytes = sent[0].bytes
         results = await _all(
@@ -231,12 +234,25 @@ class GroupTransport:
                 for engine in engines.values()
             )
         )
-        _noted(outcome, engines, results)
+        outcome.failures |= {number: each for number, each in zip(engines, results, strict=True) if _is_failure(each)}
         outcome.gaps = {
             number: result
             for number, result in zip(engines, results, strict=True)
             if not isinstance(result, BaseException)
         }
+
+    async def _blame(self, outcome: Outcome, engines: Mapping[int, Actor], results: Sequence[Any]) -> None:
+        """Note who failed of those that share a group, where one that is gone makes all others fail, too: those are
+        for another try."""
+        failed = {number: result for number, result in zip(engines, results, strict=False) if _is_failure(result)}
+        gone = {number: error for number, error in failed.items() if isinstance(error, (ActorLost, CallTimedOut))}
+        if failed and not gone:
+            limit = self.limits.heartbeat
+            signs = await _all(
+                *(engines[number].call("alive", limit.seconds, limit=self.limits.call) for number in failed)
+            )
+            gone = {number: failed[number] for number, sign in zip(failed, signs, strict=True) if _is_failure(sign)}
+        outcome.failures |= gone or failed
 
 
 async def _all(*work: Awaitable[Any]) -> list[Any]:
@@ -244,19 +260,19 @@ async def _all(*work: Awaitable[Any]) -> list[Any]:
     return list(await asyncio.gather(*work, return_exceptions=True))
 
 
-def _noted(outcome: Outcome, engines: Mapping[int, Actor], results: Sequence[Any]) -> None:
-    for number, result in zip(engines, results, strict=False):
-        if isinstance(result, Exception):
-            outcome.failures[number] = result
-        elif isinstance(result, BaseException):
-            raise result
+def _is_failure(result: Any) -> bool:
+    if isinstance(result, BaseException) and not isinstance(result, Exception):
+        raise result
+    return isinstance(result, Exception)
 
 
 _SENDERS: dict[int, Any] = {}
 """In a rank's process: the sender of each policy's rank there, by the identity of what holds it."""
 
 
-def joined(rank: Any, transfer: Any, host: str, port: int, world: int, timeout_s: float, engines: dict) -> dict:
+def joined(
+    rank: Any, number: int, transfer: Any, host: str, port: int, world: int, timeout_s: float, engines: dict
+) -> dict:
     """On every rank: open the group; returns what engines are told of the weights."""
     from engine.vllm import ControlClient, Sender, ZeroSource
 
@@ -266,16 +282,15 @@ def joined(rank: Any, transfer: Any, host: str, port: int, world: int, timeout_s
         def asking(actor: Actor) -> Callable[[str, dict[str, Any]], Any]:
             return lambda method, arguments: actor.begin("vllm_named", method, arguments).future()
 
-        client = ControlClient({f"engine {number}": asking(actor) for number, actor in engines.items()}, timeout_s)
+        client = ControlClient({f"engine {each}": asking(actor) for each, actor in engines.items()}, timeout_s)
     if (before := _SENDERS.pop(id(rank), None)) is not None:
         before.leave()
-    number = getattr(rank, "rank", 0)
     sender = _SENDERS[id(rank)] = Sender(transfer, ZeroSource(rank.stream), rank=number, client=client)
     metadata = sender.metadata()
     sender.join(host, port, world, timeout_s)
     return metadata
 
 
-def sending(rank: Any, version: int) -> Any:
+def sending(rank: Any, _number: int, version: int) -> Any:
     """On every rank: send, or take part in it."""
     return _SENDERS[id(rank)].send(version)

@@ -106,8 +106,10 @@ class ModelUnusable(ValueError):
 class Backend(Protocol):
     """One policy. Calls block and are made one at a time."""
 
-    steps: int
-    """Optimizer steps taken since the beginning."""
+    @property
+    def steps(self) -> int:
+        """Optimizer steps taken since the beginning."""
+        ...
 
     @property
     def learning_rate(self) -> float:

@@ -1,0 +1,248 @@
+"""A run's processes, made: which actors sit where with which settings, policies in their ranks, engines loaded, workers
+up.
+
+Not here: what they then do for a step (`trainer.cluster.runtime`), and what happens when one is lost
+(`trainer.cluster.watching`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainer.cluster.actors import EngineActor, NodeKeeper, RankActor, RunWorker, Work
+from trainer.cluster.engine_pool import PoolTable
+from trainer.cluster.failures import Limits
+from trainer.cluster.layout import Process, layout, shown
+from trainer.cluster.ranks import backend_on, on_ranks
+from trainer.cluster.run_pool import UNITS_AHEAD
+from trainer.cluster.seats import Seat, Seats
+from trainer.cluster.session import Actor, ClusterError, Limit, Session
+from trainer.cluster.sync import GroupTransport, StoreTransport, Transport
+from trainer.config import PolicyConfig, TrainConfig
+from trainer.credit import RewardFunction
+from trainer.update import Backend
+
+Told = Callable[[str], None]
+
+
+@dataclass
+class Cast:
+    """One policy: who updates it, and who serves it."""
+
+    name: str
+    config: PolicyConfig
+    ranks: list[Seat]
+    engines: list[Seat]
+    backend: Backend = field(init=False)
+    transport: Transport = field(init=False)
+    serving: set[int] = field(default_factory=set)
+    """Numbers of engines that serve."""
+    version: int = 0
+    """Of the weights that serve."""
+    ahead: bool = False
+    """Whether the ranks have other weights than the engines."""
+    using: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whoever asks the ranks for something."""
+
+    @property
+    def table(self) -> PoolTable:
+        return PoolTable(
+            [
+                (number, seat.actor)
+                for number, seat in enumerate(self.engines)
+                if number in self.serving and seat.actor is not None
+            ]
+        )
+
+
+class Assembly:
+    """Everything of one run that is in other processes. `told` hears of what is under way."""
+
+    def __init__(self, config: TrainConfig, limits: Limits, reward: RewardFunction, out: Path, told: Told) -> None:
+        self.config, self.limits = config, limits
+        self._reward, self._out, self._told = reward, out, told
+        self.casts: dict[str, Cast] = {}
+        self.workers: list[Seat] = []
+        self.seats: Seats
+
+    async def make(self, session: Session) -> None:
+        config = self.config
+        nodes = await session.enough_nodes()
+        placed = layout(config, nodes)
+        for line in shown(placed):
+            self._told(line)
+        self.seats = Seats(session, placed, self.limits)
+        await self.seats.reserve()
+        await self._check_folder()
+        for name, policy in config.policies.items():
+            self.casts[name] = Cast(
+                name,
+                policy,
+                [self._rank_seat(process) for process in placed.of("rank", name)],
+                [self._engine_seat(process) for process in placed.of("engine", name) if process.part == 0],
+            )
+        self.workers = [self._worker_seat(process) for process in placed.of("run_worker")]
+        await self.start_ranks()
+        engines = [seat for cast in self.casts.values() for seat in cast.engines]
+        self._told(f"starting {len(engines)} engines and {len(self.workers)} run workers")
+        # Several at once on one machine's few cores take longer than one after another.
+        await self._all_up(engines, at_once=len(engines) if config.cluster.gpus_per_node else 1)
+        await self._all_up(self.workers, at_once=len(self.workers))
+        self._check_shared_devices()
+
+    async def start_ranks(self) -> None:
+        """All ranks of all policies, with the weights of the start."""
+        for cast in self.casts.values():
+            self._told(f"starting {len(cast.ranks)} ranks of {cast.name}")
+        await self._all_up(self.ranks, at_once=len(self.ranks))
+        for cast in self.casts.values():
+            actors = [seat.here for seat in cast.ranks]
+            cast.backend = await asyncio.to_thread(backend_on, actors, cast.name, cast.config, self.config, self.limits)
+            cast.transport = self._transport(cast, actors)
+            cast.using = asyncio.Lock()
+            cast.ahead = True
+
+    @property
+    def ranks(self) -> list[Seat]:
+        return [seat for cast in self.casts.values() for seat in cast.ranks]
+
+    @property
+    def engines(self) -> list[Seat]:
+        return [seat for cast in self.casts.values() for seat in cast.engines]
+
+    @property
+    def tables(self) -> dict[str, PoolTable]:
+        return {name: cast.table for name, cast in self.casts.items()}
+
+    async def clear(self) -> None:
+        if hasattr(self, "seats"):
+            await self.seats.clear()
+        self.casts.clear()
+        self.workers = []
+
+    async def _all_up(self, seats: Sequence[Seat], at_once: int) -> None:
+        turns = asyncio.Semaphore(max(1, at_once))
+
+        async def up(seat: Seat) -> None:
+            async with turns:
+                await self.seats.up(seat)
+
+        tasks = [asyncio.ensure_future(up(seat)) for seat in seats]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Who sits where, with what
+
+    def _rank_seat(self, process: Process) -> Seat:
+        on_cpus = {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
+        return Seat(
+            process,
+            f"rank {process.number} of {process.policy}",
+            RankActor,
+            (process.number,),
+            environment={} if self.config.cluster.gpus_per_node else on_cpus,
+        )
+
+    def _engine_seat(self, process: Process) -> Seat:
+        policy, rollout = self.config.policies[process.policy], self.config.rollout
+        how = transport_name(self.config, policy)
+        return Seat(
+            process,
+            f"engine {process.number} of {process.policy}",
+            EngineActor,
+            (policy, rollout.max_prompt_tokens + rollout.max_tokens, None if how == "store" else how),
+            concurrency=10_000,
+            first="start",
+        )
+
+    def _worker_seat(self, process: Process) -> Seat:
+        rollout, roles = self.config.rollout, self.config.role_policies
+        work = Work(
+            rollout=rollout,
+            reward=self._reward,
+            program=rollout.program.read_text(encoding="utf-8") if rollout.program else None,
+            designer=roles["designer"],
+            executor=roles["executor"],
+            at_once=self._runs_at_once,
+            wait_s=self.limits.start.seconds,
+            call_s=self.limits.call.seconds,
+        )
+        return Seat(process, f"run worker {process.number}", RunWorker, (work,), concurrency=10_000, first="start")
+
+    @property
+    def _runs_at_once(self) -> int:
+        """Of one worker."""
+        return -(-self.config.rollout.max_concurrent // len(self.seats.placed.of("run_worker")))
+
+    @property
+    def units(self) -> int:
+        """Designs whose runs a worker has under way at once."""
+        return -(-self._runs_at_once // self.config.rollout.executions)
+
+    @property
+    def unit_limit(self) -> Limit:
+        """For a unit of a worker: every run in it, and before it, may take its time and be tried again."""
+        rollout = self.config.rollout
+        seconds = rollout.limits.wall_s * (1 + rollout.retries) * (1 + UNITS_AHEAD) + self.limits.call.seconds
+        return Limit("the time for a design's runs", seconds)
+
+    def _transport(self, cast: Cast, ranks: Sequence[Actor]) -> Transport:
+        name, calls = transport_name(self.config, cast.config), on_ranks(ranks, cast.name)
+        if name == "store":
+            return StoreTransport(calls, self.limits)
+
+        async def address() -> tuple[str, int]:
+            return await ranks[0].call("address", limit=self.limits.heartbeat)
+
+        return GroupTransport(name, calls, address, cast.config.engine.tensor_parallel, self.limits)
+
+    # What they need
+
+    async def _check_folder(self) -> None:
+        """That all nodes see the run's folder."""
+        token, path = secrets.token_hex(8), self._out / f".seen-{os.getpid()}"
+        path.write_text(token, encoding="utf-8")
+        try:
+            for seat in self.seats.seated:
+                if seat.kind is NodeKeeper:
+                    wrong = await seat.here.call("sees", path, token, limit=self.limits.start)
+                    if wrong:
+                        raise ClusterError(
+                            f"{seat.name} does not see --out {self._out}: {wrong}. Fix: a folder that all nodes share"
+                        )
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _check_shared_devices(self) -> None:
+        """Colocated ranks and engines must see the same GPUs."""
+        if self.config.cluster.layout != "colocated" or not self.config.cluster.gpus_per_node:
+            return
+        for cast in self.casts.values():
+            ranks = {uuid for seat in cast.ranks if seat.identity for uuid in seat.identity.devices}
+            engines = {uuid for seat in cast.engines if seat.identity for uuid in seat.identity.devices}
+            if ranks != engines:
+                raise ClusterError(
+                    f"ranks of {cast.name} are on GPUs {sorted(ranks)}, its engines on {sorted(engines)}: they do not "
+                    'share them. Fix: cluster.layout = "disaggregated", or a node whose GPUs Ray counts right'
+                )
+
+
+def transport_name(config: TrainConfig, policy: PolicyConfig) -> Any:
+    """How a policy's weights reach its engines: as configured, or the fastest way that the layout has."""
+    if policy.engine.kind != "vllm":
+        return "store"
+    if config.cluster.transport != "auto":
+        return config.cluster.transport
+    if not config.cluster.gpus_per_node:
+        return "gloo"
+    return "ipc" if config.cluster.layout == "colocated" else "nccl"

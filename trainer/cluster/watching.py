@@ -1,0 +1,159 @@
+"""Signs of life, and what follows when one does not come: engines and run workers are replaced while the run goes on;
+where a rank or a node is lost, the steps since the newest checkpoint are.
+
+What strikes while nobody waits is kept as the run's *doom*, which ends whatever is awaited next. Not here: how a
+process is ended for good and started anew (`trainer.cluster.seats`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from trainer.cluster.actors import EngineActor, RunWorker
+from trainer.cluster.assembly import Assembly, Cast
+from trainer.cluster.failures import Restarts
+from trainer.cluster.run_pool import RunPool
+from trainer.cluster.seats import Seat
+from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Limit
+from trainer.run import StepsLost
+
+Result = TypeVar("Result")
+POLL_S = 0.05
+
+
+class Watching:
+    """Over all seats of an assembly. `catch_up` gives one engine of a policy the weights that serve now."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        runs: RunPool,
+        restarts: Restarts,
+        catch_up: Callable[[Cast, int], Awaitable[Any]],
+    ) -> None:
+        self._assembly, self._runs, self._restarts, self._catch_up = assembly, runs, restarts, catch_up
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._doom: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def begin(self, seats: Sequence[Seat]) -> None:
+        """Watch over these, and forget what has struck before."""
+        self._doom = asyncio.get_running_loop().create_future()
+        for seat in seats:
+            self._in_background(self._over(seat))
+
+    async def end(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def until_doom(self, work: Awaitable[Result]) -> Result:
+        """What work returns, unless something strikes meanwhile."""
+        task, doom = asyncio.ensure_future(work), self._doom
+        try:
+            await asyncio.wait({task, doom}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                doom.result()
+            return await task
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=POLL_S)
+
+    def _strike(self, error: BaseException) -> None:
+        if not self._doom.done():
+            self._doom.set_exception(error)
+            self._doom.exception()  # it may be that nobody asks
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._strike(error)
+
+        task.add_done_callback(ended)
+
+    async def _over(self, seat: Seat) -> None:
+        """Ask for signs of life until there is none."""
+        actor, limit = seat.here, self._assembly.limits.heartbeat
+        method, arguments = ("alive", (limit.seconds,)) if seat.kind is EngineActor else ("identity", ())
+        while seat.actor == actor:
+            await asyncio.sleep(limit.seconds)
+            if seat.actor != actor:
+                return
+            try:
+                found = await actor.call(method, *arguments, limit=Limit(f"2 x {limit.name}", 2 * limit.seconds))
+            except Exception as error:
+                if seat.actor == actor:
+                    await self._noticed(seat, actor, error)
+                return
+            if found is not None and seat.actor == actor:
+                seat.identity = found
+
+    async def _noticed(self, seat: Seat, actor: Actor, error: Exception) -> None:
+        if seat.kind is EngineActor:
+            await self.engine_lost(self._assembly.casts[seat.process.policy], seat, actor, error)
+        elif seat.kind is RunWorker:
+            await self.worker_lost(seat.process.number, actor, error)
+        else:
+            await self._check_node(seat)
+            self._strike(StepsLost(str(error)))
+
+    async def _check_node(self, seat: Seat) -> None:
+        """Raise `StepsLost` where it is the whole node that is gone."""
+        if await asyncio.to_thread(self._assembly.seats.node_is_gone, seat):
+            raise StepsLost(f"node {seat.process.node[:8]} is gone, with {seat.name}")
+
+    async def worker_lost(self, number: int, actor: Actor, error: Exception) -> None:
+        """Replace a run worker; what it was at is done anew by whoever gave it."""
+        if self._runs.remove(number, actor):
+            self._in_background(self._replace_worker(self._assembly.workers[number], error))
+
+    async def _replace_worker(self, seat: Seat, error: Exception) -> None:
+        await self._check_node(seat)
+        self._restarts.count(str(error))
+        seats = self._assembly.seats
+        await seats.fence(seat)
+        await seats.up(seat)
+        await seat.here.call("engines", self._assembly.tables, limit=self._assembly.limits.heartbeat)
+        await self._runs.put(seat.process.number, seat.here)
+        self._in_background(self._over(seat))
+
+    def engine_is_lost(self, cast: Cast, number: int, error: Exception) -> None:
+        """Replace an engine, in the background."""
+        seat = cast.engines[number]
+        if seat.actor is not None:
+            self._in_background(self.engine_lost(cast, seat, seat.actor, error))
+
+    async def engine_lost(self, cast: Cast, seat: Seat, actor: Actor, error: Exception) -> None:
+        """Replace an engine. It gets the weights that serve now, or, where the ranks have gone on, the next ones."""
+        if seat.actor != actor:
+            return
+        number = cast.engines.index(seat)
+        cast.serving.discard(number)
+        await self._check_node(seat)
+        self._restarts.count(str(error))
+        seats = self._assembly.seats
+        await seats.fence(seat)
+        await self.tell_workers()
+        await seats.up(seat)
+        self._in_background(self._over(seat))
+        while cast.using.locked():  # an update or a sync, after which it is known which weights there are
+            await asyncio.sleep(POLL_S)
+        if not cast.ahead:
+            await self._catch_up(cast, number)
+        elif not cast.serving:
+            raise StepsLost(f"all engines of {cast.name} were lost, and its ranks have other weights now")
+
+    async def tell_workers(self) -> None:
+        """Who serves."""
+        tables = self._assembly.tables
+        for actor in self._runs.workers.values():
+            with contextlib.suppress(ActorLost, CallTimedOut):  # whoever gives it work learns of that
+                await actor.call("engines", tables, limit=self._assembly.limits.heartbeat)
