@@ -1,7 +1,8 @@
 """Checkpoints on disk: folders `step-00000012` that are there whole or not at all, checked before they are believed.
 
 What goes into one is the caller's: `write` fills a folder, `state` is a pydantic model. Nothing here knows models,
-optimizers or torch, and nothing is pickled. One process writes at a time (`writing`); anyone may read.
+optimizers or torch, and nothing is pickled. One process writes at a time (`writing`); anyone may read. To go on working
+meanwhile is `trainer.disk.checkpoint_writer`'s business.
 
     checkpoints/
       step-00000012/
@@ -18,15 +19,17 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from trainer.disk import plain_files
+from engine.threads import mapped
+from trainer.disk import plain_files, written_files
 from trainer.disk.folder_lock import FolderBusy, only_writer
+from trainer.disk.written_files import Written
 
 KEEP = 2
 MAX_MANIFEST = 16 << 20
@@ -36,6 +39,8 @@ _STEP = re.compile(r"step-([0-9]{8,18})")
 _TEMPORARY = ".tmp-"
 
 State = TypeVar("State", bound=BaseModel)
+Write = Callable[[Path], Iterable[Written] | None]
+"""Fills an empty folder; may return those of its files whose digest it knows, so that they are not read again."""
 
 
 class CheckpointError(RuntimeError):
@@ -99,13 +104,13 @@ def writing(folder: Path) -> Iterator[None]:
         yield
 
 
-def save(folder: Path, step: int, write: Callable[[Path], None], state: BaseModel, keep: int = KEEP) -> Path:
+def save(folder: Path, step: int, write: Write, state: BaseModel, keep: int = KEEP) -> Path:
     """Write checkpoint `step` and return its folder; then remove all up to this one but the newest `keep`.
 
-    `write` fills an empty folder. Files and folders are synced to disk before the checkpoint gets its name, by one
-    rename, so that a kill or a crash at any moment leaves it whole or not there. A damaged checkpoint of the same step
-    is replaced. Raises `CheckpointError` when anything fails (a full disk, a whole checkpoint of that step is there
-    already): the earlier checkpoints are as they were and nothing half done stays.
+    Files and folders are synced to disk before the checkpoint gets its name, by one rename, so that a kill or a crash
+    at any moment leaves it whole or not there. A damaged checkpoint of the same step is replaced. Raises
+    `CheckpointError` when anything fails (a full disk, a whole checkpoint of that step is there already): the earlier
+    checkpoints are as they were and nothing half done stays.
     """
     if step < 0 or keep < 1:
         raise ValueError(f"step {step} must be at least 0, and keep {keep} at least 1")
@@ -115,18 +120,17 @@ def save(folder: Path, step: int, write: Callable[[Path], None], state: BaseMode
         folder.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder))
         temporary.chmod(0o755)
-        write(temporary)
-        (temporary / STATE).write_text(state.model_dump_json(indent=2))
-        files = {path.relative_to(temporary).as_posix(): _file(path) for path in sorted(_files(temporary))}
-        manifest = _Manifest(step=step, files=files)
-        (temporary / MANIFEST).write_text(manifest.model_dump_json(indent=2))
-        synced(temporary)
+        told = list(write(temporary) or ())
+        told.append(written_files.write(temporary / STATE, state.model_dump_json(indent=2).encode()))
+        manifest = _Manifest(step=step, files=_listed(temporary, told))
+        written_files.write(temporary / MANIFEST, manifest.model_dump_json(indent=2).encode())
+        written_files.synced(temporary)
         if os.path.lexists(final):
             if not damage(final):
                 raise FileExistsError(f"a whole {final.name} is there already")
             _remove(final)
         temporary.rename(final)
-        _sync_one(folder)
+        written_files.sync_one(folder)
     except BaseException as error:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -136,6 +140,22 @@ def save(folder: Path, step: int, write: Callable[[Path], None], state: BaseMode
     for old in [path for path in _steps(folder) if _number(path) <= step][:-keep]:
         _remove(old)
     return final
+
+
+def _listed(folder: Path, told: Iterable[Written]) -> dict[str, _File]:
+    """All files below, by name. Those that were not told of are read."""
+    known = {each.path: each for each in told}
+    found = sorted(written_files.files_below(folder))
+    for path, each in known.items():
+        size = path.stat().st_size
+        if size != each.size or folder not in path.parents:
+            raise ValueError(f"{path} was written with {each.size:,} bytes into {folder}, and has {size:,} now")
+    read = written_files.read_back(path for path in found if path not in known)
+    everything = known | {each.path: each for each in read}
+    return {
+        path.relative_to(folder).as_posix(): _File(size=everything[path].size, sha256=everything[path].sha256)
+        for path in found
+    }
 
 
 def _failed(final: Path, error: Exception) -> str:
@@ -181,14 +201,15 @@ def damage(checkpoint: Path) -> str:
         return f"{MANIFEST} is not this checkpoint's"
     if STATE not in manifest.files:
         return f"{MANIFEST} does not name {STATE}"
-    for name, meant in manifest.files.items():
+
+    def wrong_with(name: str) -> str:
         try:
-            wrong = _differs(plain_files.inside(checkpoint, name), meant)
+            wrong = _differs(plain_files.inside(checkpoint, name), manifest.files[name])
         except OSError as error:
             return f"{name[:200]}: {error.strerror}"
-        if wrong:
-            return f"{name} {wrong}"
-    return ""
+        return f"{name} {wrong}" if wrong else ""
+
+    return next(filter(None, mapped(wrong_with, manifest.files)), "")
 
 
 def _steps(folder: Path) -> list[Path]:
@@ -201,10 +222,6 @@ def _number(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step-"))
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if not path.is_dir())
-
-
 def _differs(path: Path, meant: _File) -> str:
     """How a file is not what was written; empty if it is."""
     with open(plain_files.opened(path), "rb") as file:
@@ -213,29 +230,6 @@ def _differs(path: Path, meant: _File) -> str:
             return f"has {size:,} bytes, not {meant.size:,}"
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return "" if digest == meant.sha256 else "has another sha256 than when it was written"
-
-
-def _file(path: Path) -> _File:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-        return _File(size=file.tell(), sha256=digest.hexdigest())
-
-
-def synced(folder: Path) -> None:
-    """Have on disk all files below, then the folders that name them, from the innermost out."""
-    for path in _files(folder):
-        _sync_one(path)
-    for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
-        _sync_one(path)
-    _sync_one(folder)
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _remove(checkpoint: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from trainer.disk import written_files
 from trainer.disk.checkpoint import Checkpoint, CheckpointError, damage, latest, save, writing
 from trainer.disk.folder_lock import LOCK
 
@@ -175,6 +177,18 @@ def test_a_full_disk_leaves_the_earlier_ones_and_says_so(tmp_path: Path) -> None
     put(tmp_path, 12)
 
 
+def test_a_file_that_grows_too_large_leaves_the_earlier_ones(tmp_path: Path) -> None:
+    put(tmp_path, 10)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        with pytest.raises(CheckpointError, match=r"cannot save step-00000012.*File too large"):
+            save(tmp_path, 12, writer("x"), State(step=12, random=[2**400]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert names(tmp_path) == ["step-00000010"]
+
+
 @pytest.mark.parametrize("function", ["mkdir", "fsync", "rename", "write_text"])
 def test_a_disk_that_fails_at_any_call_leaves_a_whole_newest(
     function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -239,6 +253,43 @@ def test_everything_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
     before, after = events[: events.index("rename")], events[events.index("rename") + 1 :]
     assert set(before) == {path.stat().st_ino for path in [saved, *saved.rglob("*")]}
     assert after == [tmp_path.stat().st_ino]
+
+
+# Digests that are known
+
+
+def test_files_whose_digest_is_known_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = written_files._read_back
+    monkeypatch.setattr(written_files, "_read_back", lambda path: (read.append(path.name), real(path))[1])
+
+    def write(folder: Path) -> list[written_files.Written]:
+        (folder / "deep").mkdir()
+        (folder / "library").write_text("by a library")
+        return [written_files.write(folder / "deep" / "own", b"own"), written_files.write(folder / "other", b"other")]
+
+    saved = save(tmp_path, 12, write, State(step=12))
+    assert read == ["library"]
+    assert damage(saved) == ""
+    for name in ("deep/own", "other", "library", "state.json"):
+        flip(saved / name)
+        assert damage(saved) == f"{name} has another sha256 than when it was written"
+        flip(saved / name)
+
+
+@pytest.mark.parametrize("harm", ["longer", "gone", "elsewhere"])
+def test_a_file_that_is_not_as_it_was_told_is_an_error(harm: str, tmp_path: Path) -> None:
+    def write(folder: Path) -> list[written_files.Written]:
+        told = written_files.write((tmp_path if harm == "elsewhere" else folder) / "own", b"own")
+        if harm == "longer":
+            told.path.write_bytes(b"longer")
+        if harm == "gone":
+            told.path.unlink()
+        return [told]
+
+    with pytest.raises(CheckpointError, match="own"):
+        save(tmp_path / "checkpoints", 12, write, State(step=12))
+    assert names(tmp_path / "checkpoints") == []
 
 
 # Writers

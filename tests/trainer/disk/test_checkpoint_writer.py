@@ -1,0 +1,267 @@
+"""Checkpoints beside training: one at a time, errors told, and whatever is killed, the older ones whole."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from trainer.disk import CheckpointError, CheckpointWriter
+from trainer.disk.checkpoint import Write, latest, writing
+from trainer.disk.folder_lock import LOCK
+
+
+class State(BaseModel):
+    step: int
+
+
+class Slow:
+    """A write that waits until it is let go."""
+
+    def __init__(self, text: str = "weights", fails: bool = False) -> None:
+        self.text, self.fails = text, fails
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, folder: Path) -> None:
+        self.begun.set()
+        assert self.go.wait(30)
+        if self.fails:
+            raise OSError(28, "No space left on device")
+        (folder / "weights").write_text(self.text)
+
+
+def done(text: str) -> Slow:
+    write = Slow(text)
+    write.go.set()
+    return write
+
+
+def taken(write: Write) -> Callable[[], Write]:
+    return lambda: write
+
+
+def steps(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def test_training_goes_on_while_it_is_written(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with CheckpointWriter(tmp_path) as writer:
+            slow = Slow()
+            await writer.start(1, taken(slow), State(step=1))
+            await asyncio.to_thread(slow.begun.wait, 30)
+            assert latest(tmp_path) is None
+            writer.check()
+            slow.go.set()
+            await writer.wait()
+            found = latest(tmp_path)
+            assert found is not None
+            assert (found.step, found.state(State)) == (1, State(step=1))
+            assert (found.folder / "weights").read_text() == "weights"
+
+    run(go())
+
+
+def test_the_copy_is_made_before_start_returns_and_in_another_thread(tmp_path: Path) -> None:
+    weights = ["old"]
+
+    def snapshot() -> Write:
+        assert threading.current_thread() is not threading.main_thread()
+        copy = weights[0]
+        time.sleep(0.05)
+        return done(copy)
+
+    async def go() -> None:
+        async with CheckpointWriter(tmp_path) as writer:
+            await writer.start(1, snapshot, State(step=1))
+            weights[0] = "new"
+
+    run(go())
+    assert (tmp_path / "step-00000001" / "weights").read_text() == "old"
+
+
+def test_one_at_a_time_and_never_two_copies(tmp_path: Path) -> None:
+    slow, order = Slow(), []
+
+    def second() -> Write:
+        order.append(("second copy", steps(tmp_path)))
+        return done("second")
+
+    async def go() -> None:
+        async with CheckpointWriter(tmp_path, keep=1) as writer:
+            await writer.start(1, taken(slow), State(step=1))
+            starting = asyncio.create_task(writer.start(2, second, State(step=2)))
+            await asyncio.sleep(0.05)
+            assert not starting.done()
+            assert order == []
+            slow.go.set()
+            await starting
+
+    run(go())
+    assert order == [("second copy", ["step-00000001"])]
+    assert steps(tmp_path) == ["step-00000002"]
+
+
+@pytest.mark.parametrize("by", ["check", "wait", "start", "end"])
+def test_what_fails_is_told_once_by_what_comes_next(by: str, tmp_path: Path) -> None:
+    async def next_call(writer: CheckpointWriter) -> None:
+        while by == "check":
+            writer.check()
+            await asyncio.sleep(0.01)
+        await (writer.wait() if by == "wait" else writer.start(2, taken(done("")), State(step=2)))
+
+    async def go() -> None:
+        async with CheckpointWriter(tmp_path) as writer:
+            failing = Slow(fails=True)
+            await writer.start(1, taken(failing), State(step=1))
+            writer.check()
+            failing.go.set()
+            if by == "end":
+                return
+            with pytest.raises(CheckpointError, match=r"cannot save step-00000001.*No space left"):
+                await next_call(writer)
+            assert steps(tmp_path) == []
+            await writer.start(3, taken(done("third")), State(step=3))
+
+    if by == "end":
+        with pytest.raises(CheckpointError, match="cannot save step-00000001"):
+            run(go())
+    else:
+        run(go())
+        assert steps(tmp_path) == ["step-00000003"]
+
+
+def test_a_copy_that_cannot_be_made_begins_nothing(tmp_path: Path) -> None:
+    def full() -> Write:
+        raise MemoryError("no room for a copy")
+
+    async def go() -> None:
+        async with CheckpointWriter(tmp_path) as writer:
+            with pytest.raises(MemoryError):
+                await writer.start(1, full, State(step=1))
+            await writer.wait()
+
+    run(go())
+    assert steps(tmp_path) == []
+
+
+def test_where_training_fails_the_checkpoint_is_finished_first(tmp_path: Path) -> None:
+    async def go(fails: bool) -> None:
+        async with CheckpointWriter(tmp_path) as writer:
+            slow = Slow(fails=fails)
+            await writer.start(1, taken(slow), State(step=1))
+            asyncio.get_running_loop().call_later(0.05, slow.go.set)
+            raise RuntimeError("training failed")
+
+    with pytest.raises(RuntimeError, match="training failed") as caught:
+        run(go(fails=True))
+    assert "cannot save step-00000001" in caught.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="training failed"):
+        run(go(fails=False))
+    assert steps(tmp_path) == ["step-00000001"]
+
+
+@pytest.mark.parametrize("during", ["copy", "write", "wait", "end"])
+def test_cancelled_it_waits_for_what_is_under_way(during: str, tmp_path: Path) -> None:
+    """What threads use is closed only after they are done with it."""
+    slow, copying = Slow(), threading.Event()
+    order: list[str] = []
+
+    def snapshot() -> Write:
+        if during == "copy":
+            copying.set()
+            time.sleep(0.2)
+            order.append("copied")
+        return slow
+
+    async def train() -> None:
+        try:
+            async with CheckpointWriter(tmp_path) as writer:
+                await writer.start(1, snapshot, State(step=1))
+                if during == "write":
+                    await asyncio.sleep(60)
+                if during == "wait":
+                    await writer.wait()
+        finally:
+            order.append("closed")
+
+    async def go() -> None:
+        training = asyncio.create_task(train())
+        await asyncio.to_thread((copying if during == "copy" else slow.begun).wait, 30)
+        await asyncio.sleep(0.05)
+        training.cancel()
+        await asyncio.sleep(0.05)
+        assert during == "copy" or not training.done()
+        slow.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await training
+        assert steps(tmp_path) == ([] if during == "copy" else ["step-00000001"])
+        assert order == (["copied", "closed"] if during == "copy" else ["closed"])
+
+    run(go())
+
+
+LOOP = """
+import asyncio, itertools, sys
+from pathlib import Path
+from pydantic import BaseModel
+from trainer.disk import CheckpointWriter
+from trainer.disk.checkpoint import latest, writing
+
+class State(BaseModel):
+    step: int
+
+def snapshot(step):
+    def write(folder):
+        for name in ("a", "b"):
+            (folder / name).write_bytes(str(step).encode() * 20_000)
+    return lambda: write
+
+async def train(folder):
+    with writing(folder):
+        found = latest(folder)
+        async with CheckpointWriter(folder) as writer:
+            for step in itertools.count(found.state(State).step + 1 if found else 0):
+                await writer.start(step, snapshot(step), State(step=step))
+                print(step - 1, flush=True)
+
+asyncio.run(train(Path(sys.argv[1])))
+"""
+
+
+def test_killed_at_any_moment_it_leaves_a_whole_newest_checkpoint(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    newest = -1
+    for _ in range(8):
+        process = subprocess.Popen([sys.executable, "-c", LOOP, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            written = max(int(process.stdout.readline()), int(process.stdout.readline()))
+            assert written > newest, "it went on from what was there"
+            time.sleep(dice.random() * 0.05)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            written = max([written, *map(int, process.communicate(timeout=30)[0].split())])
+        found = latest(tmp_path)
+        assert found is not None
+        assert found.passed_over == {}
+        step = found.state(State).step
+        assert step == found.step >= written
+        assert (found.folder / "b").read_bytes() == str(step).encode() * 20_000
+        newest = step
+    with writing(tmp_path):
+        assert all(name.startswith("step-") for name in steps(tmp_path)), "what was half done is gone"
