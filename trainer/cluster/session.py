@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainer.cluster.layout import Bundle, Node
@@ -28,6 +29,8 @@ QUIET = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+TOKEN_FILE = Path("~/.ray/auth_token")
+"""What `ray start` has made on a head node, to be copied to all others."""
 POLL_S = 0.2
 CLOSE_S = 60.0
 
@@ -189,6 +192,12 @@ class Session:
             await asyncio.to_thread(self._close)
 
     def _connect(self) -> None:
+        address = self.config.address
+        patience = {"RAY_raylet_start_wait_time_s": f"{self.config.start_timeout_s:.0f}"}
+        if address != "local" and TOKEN_FILE.expanduser().is_file():
+            patience["RAY_AUTH_MODE"] = "token"
+        for name, value in (QUIET | patience).items():  # Ray reads some of it when it is imported
+            os.environ.setdefault(name, value)
         try:
             ray = _ray()
         except ModuleNotFoundError:
@@ -196,10 +205,6 @@ class Session:
         if ray.is_initialized():
             raise ClusterError("this process is attached to a Ray already. Fix: one run per process")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "metaagent"}
-        address = self.config.address
-        patience = {"RAY_raylet_start_wait_time_s": f"{self.config.start_timeout_s:.0f}"}
-        for name, value in (QUIET | patience).items():
-            os.environ.setdefault(name, value)
         if address == "local":
             options |= {
                 "address": "local",
