@@ -109,7 +109,7 @@ def ways(folder: Path, context: int) -> tuple[dict[str, Way], Callable[[], Await
         return ask
 
     async def raw(prompts: Prompts) -> int:
-        llm, _ = await vllm._started()
+        llm, _ = await vllm._start.llm_and_chat()
 
         async def one(number: int, prompt: list[int]) -> int:
             parameters, name = sampling_params(sampling(number), NEW), f"raw-{time.monotonic_ns()}-{number}"

@@ -166,16 +166,15 @@ class VLLMEngine:
         compute nothing until all have met. Over gloo, `timeout_s` also bounds the wait for each tensor later: a slow
         engine should not take longer to begin. Over `ipc` nobody meets. What is served does not change.
         """
-        if self.transfer is None:
-            raise EngineFailed(self.name, 'it takes no weights from elsewhere. Fix: make it with transfer="gloo"', 0)
+        over = self._transfer()
         group = {"master_address": host, "master_port": port, "rank_offset": rank_offset, "world_size": world_size}
         info = {"gloo": {**group, "timeout_s": timeout_s}, "nccl": {**group, "packed": True}, "ipc": {"packed": True}}
         llm, _ = await self._start.llm_and_chat()
         where = f"the group of {world_size} at {host}:{port}"
-        await self._live.join(llm, info[self.transfer], timeout_s, where)
+        await self._live.join(llm, info[over], timeout_s, where)
 
     async def receive_weights(self, version: int, metadata: Mapping[str, Any]) -> str:
-        """Take in all weights that the sender sends meanwhile; returns the fingerprint (`Tally`) of what came.
+        """Take in all weights that the sender sends meanwhile; returns the fingerprint of what came.
 
         The checked step of `update_weights`, but for its end: nothing is served until `verify` has compared what came
         with what was sent. `metadata` is the sender's. Raises ValueError, with nothing changed, for names and shapes
@@ -189,6 +188,7 @@ class VLLMEngine:
     async def begin_receiving(self, version: int, metadata: Mapping[str, Any]) -> None:
         """The first part of `receive_weights`: requests under way end, new ones wait. Where several engines share a
         sender, all should have begun before it sends, as they end at different times."""
+        self._transfer()
         llm, _ = await self._start.llm_and_chat()
         await asyncio.to_thread(_check, llm.model_config.hf_config, metadata)
         await self._live.begin(llm, version)
@@ -208,6 +208,11 @@ class VLLMEngine:
         log-probabilities. Raises `EngineFailed` as `receive_weights` does."""
         llm, _ = await self._start.llm_and_chat()
         await self._live.verify(llm, version, sent, probe)
+
+    def _transfer(self) -> Transfer:
+        if self.transfer is None:
+            raise EngineFailed(self.name, 'it takes no weights from elsewhere. Fix: make it with transfer="gloo"', 0)
+        return self.transfer
 
     # Its GPUs and processes
 

@@ -192,7 +192,7 @@ class LiveWeights:
                 self._broken = f"weights {version} did not go in: {_reason(error)}"
                 if self.is_paused and not self._asleep:
                     with contextlib.suppress(Exception):
-                        await asyncio.wait_for(self._resume(llm), _PATIENCE_S)
+                        await asyncio.wait_for(self._give_up(llm), _PATIENCE_S)
             self._open()
             if isinstance(error, Exception):
                 raise EngineFailed(self._name, self._broken) from error
@@ -237,6 +237,11 @@ class LiveWeights:
             raise _Wrong("vLLM did not drop its prefix cache. Fix: update again, or start anew")
         if not self._asleep:  # else it goes on when all of it is awake
             await self._resume(llm)
+
+    async def _give_up(self, llm: Any) -> None:
+        """Let vLLM compute again, if only to show that it lives."""
+        await tell(llm, "abandon")
+        await self._resume(llm)
 
     async def _resume(self, llm: Any) -> None:
         await llm.resume_generation()

@@ -36,7 +36,7 @@ class Sent:
     """What went out in one `Sender.send`."""
 
     fingerprint: str
-    """`Tally.fingerprint`, which engines compare with theirs in `VLLMEngine.verify`."""
+    """Of all tensors (`engine.fingerprints`); engines compare it with theirs in `VLLMEngine.verify`."""
     tensors: int
     bytes: int
     seconds: float
@@ -116,7 +116,7 @@ class Sender:
             raise
         tally = self._noted.tally
         seconds = time.monotonic() - began
-        return None if self.rank else Sent(tally.fingerprint, len(tally.fingerprints), tally.bytes, seconds)
+        return None if self.rank else Sent(tally.fingerprint, len(tally.parts), tally.bytes, seconds)
 
     def _send(self, version: int, metadata: dict[str, list[Any]]) -> None:
         client = self._client

@@ -59,6 +59,16 @@ class WeightLoader:
         return fingerprint(tensors)
 
     @told
+    def abandon(self) -> str:
+        """Make the model one that can be run, whatever it holds. Amid a reload some of its layers have no memory, and a
+        single token would end vLLM."""
+        from vllm.config import set_current_vllm_config
+
+        with set_current_vllm_config(self.vllm_config):
+            settle(self.model_runner.get_model(), self.model_runner.model_config)
+        return ""
+
+    @told
     def device_uuid(self) -> str:
         """Of the GPU that it computes on, as CUDA and vLLM's `ipc` name it; empty on a CPU."""
         import torch

@@ -5,7 +5,6 @@ No torch is loaded before tensors come. How they travel is `engine.vllm.transfer
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,10 +42,7 @@ class ZeroSource:
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         for layer in self.stream():
-            copies = [(name, tensor.detach().clone().contiguous()) for name, tensor in layer]
-            del layer
-            while copies:
-                yield copies.pop(0)
+            yield from [(name, tensor.detach().clone().contiguous()) for name, tensor in layer]
 
 
 def told_of(weights: Sequence[Weight]) -> dict[str, list[Any]]:
@@ -62,19 +58,19 @@ def told_of(weights: Sequence[Weight]) -> dict[str, list[Any]]:
 class Tally:
     """What passed by, tensor by tensor. Both ends keep one, and they agree if everything came as it went."""
 
-    fingerprints: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
+    """By name the digest of each tensor (`engine.fingerprints.fingerprint_parts`)."""
     bytes: int = 0
 
     def passing(self, tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """`tensors`, each of which is noted before it is handed on."""
-        fingerprint = importlib.import_module("engine.weights").fingerprint
+        noted = importlib.import_module("engine.fingerprints").fingerprint_parts
         for name, tensor in tensors:
-            self.fingerprints[name] = fingerprint({name: tensor})
+            self.parts |= noted({name: tensor})
             self.bytes += tensor.nbytes
             yield name, tensor
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the names and of each tensor's `engine.weights.fingerprint`; their order does not matter."""
-        lines = "".join(f"{name} {of}\n" for name, of in sorted(self.fingerprints.items()))
-        return hashlib.sha256(lines.encode()).hexdigest()
+        """What `engine.fingerprints.fingerprint` says of all of them together."""
+        return importlib.import_module("engine.fingerprints").combined(self.parts)

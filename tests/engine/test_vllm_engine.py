@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from engine.protocol import Probe
-from engine.vllm import weight_file
+from engine.vllm import live_weights, weight_file
 from engine.vllm.in_process import VLLMEngine
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
@@ -43,6 +43,12 @@ class FakeLLM:
         self.inside = 0
         self.let_go = asyncio.Event()
         self.let_go.set()
+        self.calls: list[str] = []
+        self.told: list[tuple[Any, ...]] = []
+        self.answers: dict[str, list[tuple[str, str]]] = {}
+        self.rpc_lets_go = asyncio.Event()
+        self.rpc_lets_go.set()
+        self.version = "default"
 
     def get_tokenizer(self) -> Any:
         return SimpleNamespace(chat_template=None, eos_token_id=0, decode=lambda tokens, **_: "seven" if tokens else "")
@@ -63,20 +69,39 @@ class FakeLLM:
             self.inside -= 1
         yield SimpleNamespace(outputs=[said], prompt_logprobs=told, num_cached_tokens=1)
 
-    async def pause_generation(self, **_: Any) -> None: ...
+    async def pause_generation(self, **_: Any) -> None:
+        self.calls.append("pause")
 
-    async def resume_generation(self) -> None: ...
+    async def resume_generation(self) -> None:
+        self.calls.append("resume")
 
     async def reset_prefix_cache(self) -> bool:
         return self.resets
 
-    async def collective_rpc(self, name: str, args: tuple[Any, ...]) -> list[tuple[str, str]]:
+    async def update_weight_version(self, version: str) -> None:
+        self.version = version
+
+    async def get_weight_version(self) -> str:
+        return self.version
+
+    async def sleep(self, level: int) -> None:
+        self.calls.append(f"sleep {level}")
+
+    async def wake_up(self, tags: list[str]) -> None:
+        self.calls.append(f"wake {' '.join(tags)}")
+
+    async def collective_rpc(self, name: str, args: tuple[Any, ...] = ()) -> list[tuple[str, str]]:
         from safetensors.torch import load_file
 
         from engine.weights import fingerprint
 
-        self.files.append(args[0])
-        return [(fingerprint(load_file(args[0])), "")]
+        self.calls.append(name)
+        if name == "load_weights_from":
+            self.files.append(args[0])
+            return [(fingerprint(load_file(args[0])), "")]
+        self.told.append((name, *args))
+        await self.rpc_lets_go.wait()
+        return self.answers.get(name, [("", ""), ("", "")])
 
 
 class FakeVLLM:
@@ -428,6 +453,351 @@ def test_a_prefix_cache_that_stays_fails_the_update(fake: FakeVLLM, given: dict[
         fake.llms[0].resets = True
         await engine.update_weights(4, given)
         assert (await engine.complete(ASK)).weights_version == 4
+        await engine.close()
+
+    asyncio.run(go())
+
+
+# Weights from a trainer
+
+
+METADATA = {"names": ["weight", "bias"], "dtype_names": ["float32"] * 2, "shapes": [[4, 4], [4]]}
+CAME = {"finish_receiving": [("abc", ""), ("abc", "")]}
+
+
+def receiving(**given: Any) -> VLLMEngine:
+    return VLLMEngine("m", **{"transfer": "gloo", "options": {"enable_sleep_mode": True}, **given})
+
+
+async def waits(engine: VLLMEngine) -> asyncio.Task[Completion]:
+    asked = asyncio.create_task(engine.complete(ASK))
+    await asyncio.sleep(0.02)
+    assert not asked.done()
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("transfer", "info"),
+    [
+        ("gloo", {"master_address": "h", "master_port": 7, "rank_offset": 3, "world_size": 5, "timeout_s": 9.0}),
+        ("nccl", {"master_address": "h", "master_port": 7, "rank_offset": 3, "world_size": 5, "packed": True}),
+        ("ipc", {"packed": True}),
+    ],
+)
+def test_vllm_is_made_to_receive_and_told_which_group_to_join(fake: FakeVLLM, transfer: Any, info: Any) -> None:
+    async def go() -> None:
+        engine = VLLMEngine("m", transfer=transfer)
+        await engine.join_transfer("h", 7, 3, 5, 9.0)
+        assert fake.llms[0].told == [("join_transfer", info)]
+        await engine.close()
+
+    asyncio.run(go())
+    assert fake.arguments.weight_transfer_config == {"backend": transfer}
+    assert fake.arguments.worker_extension_cls == "engine.vllm.weight_receiver.WeightReceiver"
+
+
+def test_an_engine_that_was_not_made_to_receive_says_so(fake: FakeVLLM, given: dict[str, Any]) -> None:
+    async def go() -> None:
+        engine = VLLMEngine("m")
+        for call in (engine.join_transfer("h", 7, 3, 5), engine.receive_weights(1, METADATA)):
+            with pytest.raises(EngineFailed, match=r'Fix: make it with transfer="gloo"'):
+                await call
+        assert (await engine.complete(ASK)).weights_version == 0
+        await engine.close()
+
+    asyncio.run(go())
+    assert fake.arguments.worker_extension_cls == "engine.vllm.weight_loader.WeightLoader"
+    assert not hasattr(fake.arguments, "weight_transfer_config")
+
+
+def test_a_group_that_was_not_joined_changes_nothing_and_names_the_limit(fake: FakeVLLM) -> None:
+    async def go() -> None:
+        engine = receiving()
+        await engine.complete(ASK)
+        [llm] = fake.llms
+        llm.answers["join_transfer"] = [("", ""), ("", "TimeoutError: nobody came within timeout_s=9")]
+        with pytest.raises(EngineFailed, match=r"did not join the group of 5 at h:7: worker 1: .*timeout_s=9"):
+            await engine.join_transfer("h", 7, 3, 5, 9.0)
+        llm.rpc_lets_go.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(live_weights, "_PATIENCE_S", 0.1)
+            with pytest.raises(EngineFailed, match=r"did not join .* within timeout_s=0\.1\. Fix: raise it"):
+                await engine.join_transfer("h", 7, 3, 5, 0.1)
+        assert (await engine.complete(ASK)).text == "seven"
+        await engine.close()
+
+    asyncio.run(go())
+
+
+def test_nothing_is_served_between_the_first_byte_and_the_proof(fake: FakeVLLM, given: dict[str, Any]) -> None:
+    async def go() -> None:
+        engine = receiving()
+        await engine.complete(ASK)
+        [llm] = fake.llms
+        llm.answers.update(CAME)
+        llm.let_go.clear()
+        under_way = asyncio.create_task(engine.complete(ASK))
+        await until(lambda: llm.inside == 1)
+        coming = asyncio.create_task(engine.receive_weights(5, METADATA))
+        await until(lambda: not engine._live._gate._opened.is_set())
+        later = await waits(engine)
+        assert llm.calls == []  # what is under way ends first
+        llm.let_go.set()
+        assert await coming == "abc"
+        assert llm.calls == ["pause", "begin_receiving", "receive", "finish_receiving", "resume"]
+        assert llm.told[1] == ("receive", METADATA)
+        assert ((await under_way).weights_version, engine.weights_version) == (0, 0)
+        await waits(engine)
+        assert not later.done()
+        await engine.verify(5, "abc", PROBE)
+        assert ((await later).weights_version, engine.weights_version) == (5, 5)
+        assert engine.probe_gap == 0
+        await engine.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda llm: llm.answers.update(begin_receiving=[("", ""), ("", "OSError: no")]), "worker 1: OSError: no"),
+        (
+            lambda llm: llm.answers.update(receive=[("", "TimeoutError: 'x' did not come"), ("", "")]),
+            "'x' did not come",
+        ),
+        (lambda llm: llm.answers.update(finish_receiving=[("abc", ""), ("abd", "")]), "workers received different"),
+        (lambda llm: llm.answers.update(finish_receiving=[("abd", ""), ("abd", "")]), "came as .'abd'., not as 'abc'"),
+        (lambda llm: setattr(llm, "resets", False), "prefix cache"),
+        (lambda llm: setattr(llm, "get_weight_version", lambda: asyncio.sleep(0, "4")), "vLLM has weights '4'"),
+        (lambda llm: setattr(llm, "logprob", -0.7), "off by 0.2"),
+    ],
+)
+def test_weights_that_did_not_come_as_they_should_are_not_served_and_the_next_may(
+    fake: FakeVLLM, given: dict[str, Any], spoil: Any, told: str
+) -> None:
+    async def go() -> None:
+        engine = receiving()
+        await engine.complete(ASK)
+        [llm] = fake.llms
+        kept = dict(vars(llm))
+        llm.answers = dict(CAME)
+        spoil(llm)
+
+        async def updated() -> None:
+            await engine.receive_weights(5, METADATA)
+            waiting.append(await waits(engine))
+            await engine.verify(5, "abc", PROBE)
+
+        waiting: list[asyncio.Task[Completion]] = []
+        with pytest.raises(EngineFailed, match=f"weights 5 did not go in: .*{told}"):
+            await updated()
+        for asked in (*waiting, engine.complete(ASK)):
+            with pytest.raises(EngineFailed, match=f"weights 5 did not go in: .*{told}"):
+                await asyncio.wait_for(asked, 5)
+        assert llm.calls[-1] == "resume"  # it may be asked whether it lives
+        with pytest.raises(EngineFailed, match="there are no weights 5 to verify"):
+            await engine.verify(5, "abc")
+        vars(llm).clear()
+        vars(llm).update({**kept, "answers": dict(CAME)})
+        await engine.receive_weights(6, METADATA)
+        await engine.verify(6, "abc", PROBE)
+        assert (await engine.complete(ASK)).weights_version == 6
+        await engine.close()
+
+    asyncio.run(go())
+
+
+def test_steps_in_a_wrong_order_are_errors_that_change_nothing(fake: FakeVLLM, given: dict[str, Any]) -> None:
+    async def go() -> None:
+        engine = receiving()
+        await engine.complete(ASK)
+        [llm] = fake.llms
+        llm.answers.update(CAME)
+
+        async def refused(call: Any, told: str) -> None:
+            before = list(llm.calls)
+            with pytest.raises(EngineFailed, match=told):
+                await call
+            assert llm.calls == before
+
+        await refused(engine.receive(METADATA), "begin_receiving")
+        await refused(engine.finish_receiving(), "begin_receiving")
+        await refused(engine.verify(1, "abc"), "no weights 1 to verify")
+        assert (await engine.complete(ASK)).weights_version == 0
+        await engine.begin_receiving(1, METADATA)
+        await refused(engine.verify(1, "abc"), "no weights 1 to verify")
+        await refused(engine.sleep(), "weights 1 are not verified. Fix: verify")
+        await engine.receive({"names": ["weight"]})
+        await engine.receive({"names": ["bias"]})  # in pieces
+        await engine.finish_receiving()
+        await refused(engine.receive(METADATA), "begin_receiving")
+        await refused(engine.verify(2, "abc"), "no weights 2 to verify")
+        waiting = await waits(engine)
+        await engine.receive_weights(2, METADATA)  # instead
+        await refused(engine.verify(1, "abc"), "no weights 1 to verify")
+        await engine.verify(2, "abc")
+        assert (await waiting).weights_version == 2
+        await engine.begin_receiving(3, METADATA)
+        await engine.update_weights(4, given)  # by the other way
+        assert (await engine.complete(ASK)).weights_version == 4
+        await engine.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"names": ["weight", "bios"]}, "no weight 'bios'; did you mean 'bias'"),
+        ({"shapes": [[4, 4], [3]]}, r"'bias' has shape \[3\]"),
+        ({"names": ["weight"], "dtype_names": ["float32"], "shapes": [[4, 4]]}, "1 weights are missing.*'bias'"),
+    ],
+)
+def test_names_and_shapes_that_are_not_the_models_change_nothing(
+    fake: FakeVLLM, given: dict[str, Any], wrong: dict[str, Any], told: str
+) -> None:
+    async def go() -> None:
+        engine = receiving()
+        with pytest.raises(ValueError, match=told):
+            await engine.receive_weights(1, METADATA | wrong)
+        assert fake.llms[0].calls == []
+        assert (await engine.complete(ASK)).weights_version == 0
+        await engine.close()
+
+    asyncio.run(go())
+
+
+def test_one_who_gives_up_or_takes_too_long_does_not_leave_requests_waiting(
+    fake: FakeVLLM, given: dict[str, Any]
+) -> None:
+    async def go() -> None:
+        engine = receiving(timeout_s=0.3)
+        await engine.complete(ASK)
+        [llm] = fake.llms
+        llm.answers.update(CAME)
+        llm.rpc_lets_go.clear()
+        with pytest.raises(EngineFailed, match=r"weights 1 did not go in within timeout_s=0\.3\. Fix: raise it"):
+            await engine.receive_weights(1, METADATA)
+        with pytest.raises(EngineFailed, match="weights 1 did not go in"):
+            await engine.complete(ASK)
+        coming = asyncio.create_task(engine.receive_weights(2, METADATA))
+        await until(lambda: llm.calls.count("begin_receiving") == 2)
+        coming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await coming
+        with pytest.raises(EngineFailed, match="weights 2 did not go in"):
+            await engine.complete(ASK)
+        llm.rpc_lets_go.set()
+        await engine.receive_weights(3, METADATA)
+        await engine.verify(3, "abc")
+        assert (await engine.complete(ASK)).weights_version == 3
+        await engine.begin_receiving(4, METADATA)
+        waiting = await waits(engine)
+        await engine.close()
+        with pytest.raises(EngineFailed, match=r"closed|no completion within"):
+            await waiting
+
+    asyncio.run(go())
+
+
+# Sleep and life
+
+
+def test_it_wakes_in_parts_and_serves_when_all_is_awake_and_proven(fake: FakeVLLM, given: dict[str, Any]) -> None:
+    async def go() -> None:
+        engine = receiving()
+        await engine.complete(ASK)
+        [llm] = fake.llms
+        llm.answers.update(CAME)
+        await engine.sleep(2)
+        waiting = await waits(engine)
+        for call in (engine.receive_weights(1, METADATA), engine.update_weights(1, given)):
+            with pytest.raises(EngineFailed, match=r"it sleeps\. Fix: wake\(\) its weights first"):
+                await call
+        with pytest.raises(ValueError, match=r"nothing called \['cache'\] sleeps"):
+            await engine.wake(["cache"])  # type: ignore[list-item]
+        await engine.wake(["weights"])
+        await engine.wake(["weights"])
+        await engine.receive_weights(1, METADATA)
+        assert llm.calls[-1] == "finish_receiving"  # vLLM goes on when its cache is awake
+        with pytest.raises(EngineFailed, match=r"it sleeps\. Fix: wake\(\) its kv_cache first"):
+            await engine.verify(1, "abc", PROBE)
+        await waits(engine)
+        await engine.wake(["kv_cache"])
+        await waits(engine)
+        assert not waiting.done()
+        await engine.verify(1, "abc", PROBE)
+        assert (await waiting).weights_version == 1
+        assert [call for call in llm.calls if call.startswith("wake")] == ["wake weights", "wake kv_cache"]
+        await engine.sleep(2)
+        await engine.wake(["weights"])
+        await engine.update_weights(2, given)
+        waiting = await waits(engine)
+        await engine.wake()
+        assert (await waiting).weights_version == 2
+        await engine.sleep(2)
+        await engine.wake()
+        with pytest.raises(EngineFailed, match="dropped when it slept"):
+            await engine.complete(ASK)
+        await engine.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("call", ["sleep", "wake_up"])
+def test_one_that_cannot_sleep_or_wake_lets_nobody_wait(fake: FakeVLLM, call: str) -> None:
+    async def go() -> None:
+        async def fails(*_: Any) -> None:
+            raise RuntimeError("out of memory")
+
+        engine = receiving()
+        await engine.complete(ASK)
+        setattr(fake.llms[0], call, fails)
+        if call == "wake_up":
+            await engine.sleep()
+            await waits(engine)
+        changed = engine.sleep() if call == "sleep" else engine.wake()
+        with pytest.raises(EngineFailed, match=r"it did not (go to sleep|wake up): RuntimeError: out of memory\. Fix"):
+            await changed
+        with pytest.raises(EngineFailed, match="out of memory"):
+            await asyncio.wait_for(engine.complete(ASK), 5)
+        await engine.close()
+
+    asyncio.run(go())
+
+
+def test_it_lives_if_it_makes_a_token_and_while_it_cannot_be_asked(fake: FakeVLLM, given: dict[str, Any]) -> None:
+    async def go() -> None:
+        engine = receiving(max_concurrency=1)
+        await engine.alive(1)
+        [llm] = fake.llms
+        llm.answers.update(CAME)
+        llm.let_go.clear()
+        stuck = asyncio.create_task(engine.complete(ASK))  # takes the only slot
+        await until(lambda: llm.inside == 1)
+        with pytest.raises(EngineFailed, match=r"not one token within timeout_s=0\.1\. Fix"):
+            await engine.alive(0.1)
+        asked = asyncio.create_task(engine.alive(0.2))
+        await until(lambda: llm.inside == 2)
+        stuck.cancel()
+        await engine.begin_receiving(1, METADATA)
+        await asked  # vLLM was paused meanwhile
+        await engine.alive(0.05)
+        await engine.receive(METADATA)
+        await engine.finish_receiving()
+        with pytest.raises(EngineFailed, match="not one token"):
+            await engine.alive(0.05)  # not proven, but it should compute
+        await engine.verify(1, "abc")
+        await engine.sleep()
+        await engine.alive(0.05)
+        await engine.wake()
+        with pytest.raises(EngineFailed, match="not one token"):
+            await engine.alive(0.05)
+        llm.let_go.set()
+        await engine.alive(1)
+        llm.errored = True
+        with pytest.raises(EngineFailed, match="processes have died"):
+            await engine.alive(1)
         await engine.close()
 
     asyncio.run(go())
