@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from command_line import document, invoke
 
+from sandbox import ProcessSandbox
 from tasks import READERS
 from tasks.data import TRAINING_SETS
+from workflow.failures import SandboxUnavailable
 
 POLARIS: dict[str, Any] = {"problem": "What is half of $1$?", "answer": r"\frac{1}{2}", "difficulty": "5/8"}
 TESTS = json.dumps({"inputs": ["1 2\n"], "outputs": ["3\n"]})
@@ -99,6 +101,19 @@ def test_without_the_client_the_command_to_type_is_told(monkeypatch: pytest.Monk
     assert result.exit_code == 2
     told = " ".join(result.stderr.split())
     assert 'hf download --repo-type dataset deepmind/code_contests --include "data/train-*" --local-dir FOLDER' in told
+
+
+def test_a_machine_that_cannot_grade_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(self: ProcessSandbox, kind: str) -> None:
+        raise SandboxUnavailable("seccomp is missing", "use a kernel with seccomp")
+
+    monkeypatch.setattr(ProcessSandbox, "_zygote", refuse)
+    result = invoke("data", "prepare", "apps", "--source", write(tmp_path / "raw.jsonl", APPS), "--out", "data")
+    assert result.exit_code == 4
+    assert "seccomp is missing" in result.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_the_sets_are_listed() -> None:

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import tracemalloc
 import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,7 +17,16 @@ from published import APPS, CALLED, CONTEST, FORMS, GOOD, POLARIS, write
 from recipes import recipe_path
 from sandbox import Sandbox
 from tasks import READERS, DatasetError, Problem, grade
-from tasks.data import TRAINING_SETS, Prepared, Progress, grade_known_answers, manifest_of, prepare_training_set, rows
+from tasks.data import (
+    TRAINING_SETS,
+    KnownAnswers,
+    Prepared,
+    Progress,
+    grade_known_answers,
+    manifest_of,
+    prepare_training_set,
+    rows,
+)
 from trainer.config import read_config
 
 InJail = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
@@ -269,6 +279,20 @@ def test_many_rows_keep_their_order_and_show_how_far_it_is(tmp_path: Path, prepa
     assert seen[-1].kept == 3 * 256 - 109, "what waits for the grader is not kept yet"
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_memory_holds_a_few_rows(form: str, tmp_path: Path, prepare: Prepare) -> None:
+    big = {"input": ["x" * 400_000], "output": ["y"]}
+    source = write(tmp_path / f"x.{form}", [{**CONTEST, "name": str(n), "generated_tests": big} for n in range(100)])
+    tracemalloc.start()
+    try:
+        prepared = prepare("code_contests", source)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert prepared.bytes > 40_000_000
+    assert peak < 12_000_000
+
+
 # Files that appear whole
 
 
@@ -376,6 +400,20 @@ def test_published_solutions_of_any_kind(
     assert (known.right, known.right_accepted, known.wrong, known.wrong_accepted) == (tried, accepted, tried, 0)
     assert known.ok == (tried == accepted)
     assert len(known.surprises) == tried - accepted
+
+
+def test_solutions_in_other_languages_are_no_known_answers(tmp_path: Path, prepare: Prepare, in_jail: InJail) -> None:
+    solutions = {"language": [1, 2, 4], "solution": ["print 3", "int main() {}", "class A {}"]}
+    source = write(tmp_path / "x.jsonl", [{**CONTEST, "solutions": solutions}])
+    file = tmp_path / "out" / prepare("code_contests", source).file
+    known = in_jail(lambda sandbox: grade_known_answers("code_contests", file, source, sandbox))
+    assert (known.right, known.wrong, known.ok) == (0, 0, True)
+
+
+def test_one_wrong_answer_that_is_accepted_is_bad() -> None:
+    assert KnownAnswers(read_back=9, right=4, right_accepted=1, wrong=4).ok
+    assert not KnownAnswers(read_back=9, right=4, right_accepted=4, wrong=4, wrong_accepted=1).ok
+    assert not KnownAnswers(read_back=9, right=4, wrong=4).ok
 
 
 def test_data_that_does_not_grade_is_told(tmp_path: Path, prepare: Prepare, in_jail: InJail) -> None:
