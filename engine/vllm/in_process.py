@@ -148,11 +148,8 @@ class VLLMEngine:
         engine computes with them, only a `probe` shows."""
         llm, _ = await self._start.llm_and_chat()
         self._live.check_awake(version, probe)
-        weights = importlib.import_module("engine.weights")
-        given = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        await asyncio.to_thread(lambda: weights.check(weights.skeleton(llm.model_config.hf_config), given))
-        meant = weights.fingerprint(given)
-        await self._live.update(llm, version, weights.unshared(given), meant, probe)
+        given, meant = await asyncio.to_thread(_prepared, llm.model_config.hf_config, tensors)
+        await self._live.update(llm, version, given, meant, probe)
         return meant
 
     # Weights from a `Sender` in another process
@@ -269,9 +266,9 @@ class VLLMEngine:
         return family(self._start.cores)
 
     def leftovers(self) -> list[str]:
-        """Files and folders that stay if it is killed: its folder of sockets, and what its processes now hold in shared
-        memory. Ask while they live, if only stopped."""
-        return [*filter(None, [self._start.folder]), *files_of(self.pids())]
+        """Files and folders that would stay if it were killed: its sockets, weights on their way, what its processes
+        now hold in shared memory. Ask while they live, if only stopped; some of it is not there all the time."""
+        return [*filter(None, [self._start.folder]), *self._live.places, *files_of(self.pids())]
 
     async def _off_by(self, llm: Any, probe: Probe) -> str:
         """What is wrong with the log-probabilities that the engine now gives to a probe; empty if nothing is."""
@@ -295,6 +292,14 @@ class VLLMEngine:
         self._start.close()
         self._live.release()  # whoever waits for it to wake, or for weights, learns that it is closed
         await self._start.end()
+
+
+def _prepared(config: Any, tensors: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Weights that fit the configuration's model, as a file holds them, and their fingerprint."""
+    weights = importlib.import_module("engine.weights")
+    given = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    weights.check(weights.skeleton(config), given)
+    return weights.unshared(given), weights.fingerprint(given)
 
 
 def _check(config: Any, metadata: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.gate import Gate
 from engine.protocol import Probe
-from engine.vllm.weight_file import written
+from engine.vllm.weight_file import places, written
 from workflow.failures import EngineFailed
 
 MEMORY = ("kv_cache", "weights")
@@ -48,6 +48,8 @@ class LiveWeights:
         self.is_paused = False
         """Whether vLLM makes no tokens, as it is updated or sleeps."""
         self.pauses = 0
+        self.places = places()
+        """Where files of weights are, for the time of an update."""
         self._name = name
         self._timeout_s = timeout_s
         self._off_by = off_by
@@ -84,7 +86,7 @@ class LiveWeights:
             self.check_awake(version, probe)
             await self._shut()
             async with self._going_in(llm, version):
-                async with written(tensors) as path:
+                async with written(tensors, self.places) as path:
                     await self._pause(llm, version)
                     read = await tell(llm, "load_weights_from", path)
                 await self._drop_caches(llm)

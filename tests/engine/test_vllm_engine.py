@@ -393,7 +393,7 @@ def test_weights_that_cannot_be_written_are_an_error_that_names_the_place(
         Path(path).write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(weight_file, "folder_for", lambda _: str(tmp_path))
+    monkeypatch.setattr(weight_file, "fitting", lambda *_: str(tmp_path / "here"))
 
     async def go() -> None:
         engine = VLLMEngine("m")
@@ -423,7 +423,7 @@ def test_an_update_cancelled_while_it_writes_leaves_no_file(
         Path(path).write_bytes(b"late")
 
     monkeypatch.setattr("safetensors.torch.save_file", slow)
-    monkeypatch.setattr(weight_file, "folder_for", lambda _: str(tmp_path))
+    monkeypatch.setattr(weight_file, "fitting", lambda *_: str(tmp_path / "here"))
 
     async def go() -> None:
         engine = VLLMEngine("m")
@@ -595,6 +595,7 @@ def test_weights_that_did_not_come_as_they_should_are_not_served_and_the_next_ma
             with pytest.raises(EngineFailed, match=f"weights 5 did not go in: .*{told}"):
                 await asyncio.wait_for(asked, 5)
         assert llm.calls[-1] == "resume"  # it may be asked whether it lives
+        assert llm.calls[-2] in ("abandon", "finish_receiving")  # with a model that can be run
         with pytest.raises(EngineFailed, match="there are no weights 5 to verify"):
             await engine.verify(5, "abc")
         vars(llm).clear()
@@ -691,11 +692,21 @@ def test_one_who_gives_up_or_takes_too_long_does_not_leave_requests_waiting(
         await engine.receive_weights(3, METADATA)
         await engine.verify(3, "abc")
         assert (await engine.complete(ASK)).weights_version == 3
-        await engine.begin_receiving(4, METADATA)
+        await engine.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("shut", ["asleep", "coming"])
+def test_closing_tells_those_who_wait(fake: FakeVLLM, given: dict[str, Any], shut: str) -> None:
+    async def go() -> None:
+        engine = receiving()
+        await engine.complete(ASK)
+        await (engine.sleep() if shut == "asleep" else engine.begin_receiving(4, METADATA))
         waiting = await waits(engine)
         await engine.close()
-        with pytest.raises(EngineFailed, match=r"closed|no completion within"):
-            await waiting
+        with pytest.raises(EngineFailed, match="closed"):
+            await asyncio.wait_for(waiting, 5)
 
     asyncio.run(go())
 
