@@ -15,11 +15,11 @@ one. Keepers and the driver take none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainer.config import PolicyConfig, TrainConfig
+from trainer.config import ClusterConfig, EngineConfig, PolicyConfig, TrainConfig
 
 SMALLEST_SHARE = 0.1
 """Of a CPU, for one process."""
@@ -106,15 +106,26 @@ def layout(config: TrainConfig, nodes: Sequence[Node]) -> Layout:
     """Place everything on the first `cluster.nodes` nodes that have `cluster.gpus_per_node` GPUs: the driver's, which
     is the first in the list, then the others by their ids. Raises `Unplaceable`."""
     groups = [group for name, policy in config.policies.items() for group in _groups(config, name, policy)]
-    used = _used(config, nodes)
-    if config.cluster.gpus_per_node:
-        free = [config.cluster.gpus_per_node] * len(used)
+    return _placed(config.cluster, groups, nodes)
+
+
+def engines_alone(cluster: ClusterConfig, engines: Mapping[str, EngineConfig], nodes: Sequence[Node]) -> Layout:
+    """The same without ranks, for what trains nothing; `engines` are each policy's, and may be none. `cluster.layout`
+    says nothing then."""
+    groups = [_Group(name, "engines", each.tensor_parallel, each.replicas) for name, each in engines.items()]
+    return _placed(cluster, groups, nodes)
+
+
+def _placed(cluster: ClusterConfig, groups: Sequence[_Group], nodes: Sequence[Node]) -> Layout:
+    used = _used(cluster, nodes)
+    if cluster.gpus_per_node:
+        free = [cluster.gpus_per_node] * len(used)
         homes = _homes(groups, free)
         if homes is None:
-            raise Unplaceable(_lacking(config, groups, free))
+            raise Unplaceable(_lacking(groups, free))
     else:
-        homes = _homes_on_cpus(groups, [max(0, int(n.cpus) - config.cluster.run_workers_per_node) for n in used])
-    return _filled(config, nodes[0].id, used, groups, homes)
+        homes = _homes_on_cpus(groups, [max(0, int(n.cpus) - cluster.run_workers_per_node) for n in used])
+    return _filled(cluster, nodes[0].id, used, groups, homes)
 
 
 def _groups(config: TrainConfig, name: str, policy: PolicyConfig) -> list[_Group]:
@@ -135,8 +146,8 @@ def _groups(config: TrainConfig, name: str, policy: PolicyConfig) -> list[_Group
             return [_Group(name, "both", parallel, replicas)]
 
 
-def _used(config: TrainConfig, nodes: Sequence[Node]) -> list[Node]:
-    wanted, gpus = config.cluster.nodes, config.cluster.gpus_per_node
+def _used(cluster: ClusterConfig, nodes: Sequence[Node]) -> list[Node]:
+    wanted, gpus = cluster.nodes, cluster.gpus_per_node
     if not nodes:
         raise Unplaceable(f"cluster.nodes = {wanted}, and there is no node. Fix: start Ray on {wanted}")
     ordered = [nodes[0], *sorted(nodes[1:], key=lambda node: node.id)]
@@ -197,7 +208,7 @@ def _homes_on_cpus(groups: Sequence[_Group], free: Sequence[int]) -> list[list[i
     raise AssertionError("one node with room for all takes all")
 
 
-def _lacking(config: TrainConfig, groups: Sequence[_Group], free: Sequence[int]) -> str:
+def _lacking(groups: Sequence[_Group], free: Sequence[int]) -> str:
     needed, there = sum(group.total for group in groups), sum(free)
     parts = [
         f"policies.{group.policy} {group.count} {'engines' if group.kind == 'engines' else 'ranks'} x 1"
@@ -208,8 +219,8 @@ def _lacking(config: TrainConfig, groups: Sequence[_Group], free: Sequence[int])
     what = f"{needed} GPUs are needed ({', '.join(parts)})"
     here = f"{len(free)} nodes x {free[0]} = {there} are there"
     if needed > there:
-        fix = [f"cluster.nodes = {-(-needed // free[0])}", "fewer ranks or engine.replicas"]
-        if config.cluster.layout == "disaggregated":
+        fix = [f"cluster.nodes = {-(-needed // free[0])}", _fewer(groups)]
+        if any(group.kind == "ranks" for group in groups):
             fix.append('cluster.layout = "colocated"')
         return f"{what}, and {here}: {needed - there} too few. Fix: {', or '.join(fix)}"
     widest = max(group.size for group in groups)
@@ -224,14 +235,22 @@ def _lacking(config: TrainConfig, groups: Sequence[_Group], free: Sequence[int])
     )
 
 
+def _fewer(groups: Sequence[_Group]) -> str:
+    return (
+        "fewer ranks or engine.replicas"
+        if any(group.kind != "engines" for group in groups)
+        else "fewer engine.replicas"
+    )
+
+
 # What sits there
 
 
 def _filled(
-    config: TrainConfig, driver: str, used: Sequence[Node], groups: Sequence[_Group], homes: Sequence[list[int]]
+    cluster: ClusterConfig, driver: str, used: Sequence[Node], groups: Sequence[_Group], homes: Sequence[list[int]]
 ) -> Layout:
-    shares = _cpu_shares(config, used, groups, homes)
-    on_gpus = config.cluster.gpus_per_node > 0
+    shares = _cpu_shares(cluster, used, groups, homes)
+    on_gpus = cluster.gpus_per_node > 0
     bundles: list[Bundle] = []
     processes = [Process("driver", driver, None)]
 
@@ -239,7 +258,7 @@ def _filled(
         bundles.append(Bundle(used[node].id, _times(shares[node], cpus), gpus if on_gpus else 0))
         return len(bundles) - 1
 
-    workers = config.cluster.run_workers_per_node
+    workers = cluster.run_workers_per_node
     for index, node in enumerate(used):
         place = bundle(index, workers, 0)
         processes.append(Process("keeper", node.id, place, number=index))
@@ -266,10 +285,10 @@ def _filled(
 
 
 def _cpu_shares(
-    config: TrainConfig, used: Sequence[Node], groups: Sequence[_Group], homes: Sequence[list[int]]
+    cluster: ClusterConfig, used: Sequence[Node], groups: Sequence[_Group], homes: Sequence[list[int]]
 ) -> list[float]:
     """For each node what every process gets of a CPU: one, or less where there are more processes than CPUs."""
-    wanted = [config.cluster.run_workers_per_node] * len(used)
+    wanted = [cluster.run_workers_per_node] * len(used)
     for group, home in zip(groups, homes, strict=True):
         for index in home:
             wanted[index] += group.size * (2 if group.kind == "both" else 1)
@@ -281,7 +300,7 @@ def _cpu_shares(
             raise Unplaceable(
                 f"node {node.address} has {node.cpus:g} CPUs for {count} processes, which is less than "
                 f"{SMALLEST_SHARE:g} for each: {least - node.cpus:g} too few. Fix: a smaller "
-                "cluster.run_workers_per_node, fewer ranks or engine.replicas, or more nodes"
+                f"cluster.run_workers_per_node, {_fewer(groups)}, or more nodes"
             )
         shares.append(share)
     return shares
