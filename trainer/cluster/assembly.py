@@ -8,14 +8,12 @@ Not here: what they then do for a step (`trainer.cluster.runtime`), and what hap
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.cluster.actors import EngineActor, NodeKeeper, RankActor, RunWorker, Work
+from trainer.cluster.actors import EngineActor, RankActor, RunWorker, Work
 from trainer.cluster.engine_pool import PoolTable
 from trainer.cluster.failures import Limits
 from trainer.cluster.layout import Process, layout, shown
@@ -79,7 +77,7 @@ class Assembly:
             self._told(line)
         self.seats = Seats(session, placed, self.limits)
         await self.seats.reserve()
-        await self._check_folder()
+        await self.seats.check_folder(self._out)
         for name, policy in config.policies.items():
             self.casts[name] = Cast(
                 name,
@@ -92,15 +90,15 @@ class Assembly:
         engines = [seat for cast in self.casts.values() for seat in cast.engines]
         self._told(f"starting {len(engines)} engines and {len(self.workers)} run workers")
         # Several at once on one machine's few cores take longer than one after another.
-        await self._all_up(engines, at_once=len(engines) if config.cluster.gpus_per_node else 1)
-        await self._all_up(self.workers, at_once=len(self.workers))
+        await self.seats.all_up(engines, at_once=len(engines) if config.cluster.gpus_per_node else 1)
+        await self.seats.all_up(self.workers, at_once=len(self.workers))
         self._check_shared_devices()
 
     async def start_ranks(self) -> None:
         """All ranks of all policies, with the weights of the start."""
         for cast in self.casts.values():
             self._told(f"starting {len(cast.ranks)} ranks of {cast.name}")
-        await self._all_up(self.ranks, at_once=len(self.ranks))
+        await self.seats.all_up(self.ranks, at_once=len(self.ranks))
         for cast in self.casts.values():
             actors = [seat.here for seat in cast.ranks]
             cast.backend = await asyncio.to_thread(backend_on, actors, cast.name, cast.config, self.config, self.limits)
@@ -125,21 +123,6 @@ class Assembly:
             await self.seats.clear()
         self.casts.clear()
         self.workers = []
-
-    async def _all_up(self, seats: Sequence[Seat], at_once: int) -> None:
-        turns = asyncio.Semaphore(max(1, at_once))
-
-        async def up(seat: Seat) -> None:
-            async with turns:
-                await self.seats.up(seat)
-
-        tasks = [asyncio.ensure_future(up(seat)) for seat in seats]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     # Who sits where, with what
 
@@ -207,21 +190,6 @@ class Assembly:
         return GroupTransport(name, calls, address, cast.config.engine.tensor_parallel, self.limits)
 
     # What they need
-
-    async def _check_folder(self) -> None:
-        """That all nodes see the run's folder."""
-        token, path = secrets.token_hex(8), self._out / f".seen-{os.getpid()}"
-        path.write_text(token, encoding="utf-8")
-        try:
-            for seat in self.seats.seated:
-                if seat.kind is NodeKeeper:
-                    wrong = await seat.here.call("sees", path, token, limit=self.limits.start)
-                    if wrong:
-                        raise ClusterError(
-                            f"{seat.name} does not see --out {self._out}: {wrong}. Fix: a folder that all nodes share"
-                        )
-        finally:
-            path.unlink(missing_ok=True)
 
     def _check_shared_devices(self) -> None:
         """Colocated ranks and engines must see the same GPUs."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from trainer.cluster.actors import Identity, NodeKeeper
 from trainer.cluster.failures import FENCE, Limits
 from trainer.cluster.layout import Layout, Process
-from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Session
+from trainer.cluster.session import Actor, ActorLost, CallTimedOut, ClusterError, Session
 
 
 @dataclass(eq=False)
@@ -86,6 +89,37 @@ class Seats:
         except BaseException:
             await self.fence(seat)
             raise
+
+    async def all_up(self, seats: Sequence[Seat], at_once: int) -> None:
+        """The same for several, `at_once` at a time."""
+        turns = asyncio.Semaphore(max(1, at_once))
+
+        async def up(seat: Seat) -> None:
+            async with turns:
+                await self.up(seat)
+
+        tasks = [asyncio.ensure_future(up(seat)) for seat in seats]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def check_folder(self, out: Path) -> None:
+        """That all nodes see the run's folder."""
+        token, path = secrets.token_hex(8), out / f".seen-{os.getpid()}"
+        path.write_text(token, encoding="utf-8")
+        try:
+            for seat in self.seated:
+                if seat.kind is NodeKeeper:
+                    wrong = await seat.here.call("sees", path, token, limit=self.limits.start)
+                    if wrong:
+                        raise ClusterError(
+                            f"{seat.name} does not see --out {out}: {wrong}. Fix: a folder that all nodes share"
+                        )
+        finally:
+            path.unlink(missing_ok=True)
 
     async def fence(self, seat: Seat) -> str:
         """See to it that whoever sits there is gone, with all that it would leave. Returns what is left."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from trainer.cluster.actors import EngineActor, RunWorker
-from trainer.cluster.assembly import Assembly, Cast
-from trainer.cluster.failures import Restarts
+from trainer.cluster.assembly import Cast
+from trainer.cluster.engine_pool import PoolTable
+from trainer.cluster.failures import Limits, Restarts
 from trainer.cluster.run_pool import RunPool
-from trainer.cluster.seats import Seat
+from trainer.cluster.seats import Seat, Seats
 from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Limit
 from trainer.run import StepsLost
 
@@ -24,12 +24,24 @@ Result = TypeVar("Result")
 POLL_S = 0.05
 
 
+class Watched(Protocol):
+    """What is watched over: `trainer.cluster.assembly.Assembly`, or what trains nothing (`trainer.cluster.spread`)."""
+
+    limits: Limits
+    casts: dict[str, Cast]
+    workers: list[Seat]
+    seats: Seats
+
+    @property
+    def tables(self) -> dict[str, PoolTable]: ...
+
+
 class Watching:
     """Over all seats of an assembly. `catch_up` gives one engine of a policy the weights that serve now."""
 
     def __init__(
         self,
-        assembly: Assembly,
+        assembly: Watched,
         runs: RunPool,
         restarts: Restarts,
         catch_up: Callable[[Cast, int], Awaitable[Any]],
@@ -82,7 +94,7 @@ class Watching:
     async def _over(self, seat: Seat) -> None:
         """Ask for signs of life until there is none."""
         actor, limit = seat.here, self._assembly.limits.heartbeat
-        method, arguments = ("alive", (limit.seconds,)) if seat.kind is EngineActor else ("identity", ())
+        method, arguments = ("alive", (limit.seconds,)) if seat.process.kind == "engine" else ("identity", ())
         while seat.actor == actor:
             await asyncio.sleep(limit.seconds)
             if seat.actor != actor:
@@ -97,9 +109,9 @@ class Watching:
                 seat.identity = found
 
     async def _noticed(self, seat: Seat, actor: Actor, error: Exception) -> None:
-        if seat.kind is EngineActor:
+        if seat.process.kind == "engine":
             await self.engine_lost(self._assembly.casts[seat.process.policy], seat, actor, error)
-        elif seat.kind is RunWorker:
+        elif seat.process.kind == "run_worker":
             await self.worker_lost(seat.process.number, actor, error)
         else:
             await self._check_node(seat)
