@@ -1,10 +1,12 @@
-"""From samples to new weights: the protocol of a backend, and the one in plain torch with its loss (the clipped ratio),
-micro-batches, shared prompts and optimizer.
+"""From samples to new weights: the protocol of a backend, the one in plain torch, and the one of several processes with
+DeepSpeed; what both have in common is the loss (the clipped ratio), micro-batches and files.
 
-Not here: papers, problems, programs, rewards: a backend knows samples and an objective. `TorchBackend` needs the extra
-`train` and is loaded on first use.
+Not here: papers, problems, programs, rewards: a backend knows samples and an objective. Nor how processes are started:
+`DeepSpeedBackend` is given a `Group` of them. `TorchBackend` needs the extra `train`, `DeepSpeedBackend` the extra
+`cluster`; both are loaded on first use.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from trainer.update.backend import (
@@ -18,10 +20,19 @@ from trainer.update.backend import (
 )
 
 if TYPE_CHECKING:
+    from trainer.update.deepspeed_backend import DeepSpeedBackend
+    from trainer.update.deepspeed_group import DeepSpeedSettings, Group, GroupLost
+    from trainer.update.deepspeed_rank import DeepSpeedRank
+    from trainer.update.exchange import join
     from trainer.update.torch_backend import TorchBackend
 
 __all__ = [
     "Backend",
+    "DeepSpeedBackend",
+    "DeepSpeedRank",
+    "DeepSpeedSettings",
+    "Group",
+    "GroupLost",
     "ImitationObjective",
     "LoraSettings",
     "Objective",
@@ -29,12 +40,22 @@ __all__ = [
     "TorchBackend",
     "UpdateFailed",
     "UpdateReport",
+    "join",
 ]
+
+_LATE = {
+    "DeepSpeedBackend": "deepspeed_backend",
+    "DeepSpeedRank": "deepspeed_rank",
+    "DeepSpeedSettings": "deepspeed_group",
+    "Group": "deepspeed_group",
+    "GroupLost": "deepspeed_group",
+    "TorchBackend": "torch_backend",
+    "join": "exchange",
+}
+"""What is loaded on first use, and from where."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TorchBackend":
-        from trainer.update.torch_backend import TorchBackend
-
-        return TorchBackend
+    if name in _LATE:
+        return getattr(importlib.import_module(f"trainer.update.{_LATE[name]}"), name)
     raise AttributeError(f"module 'trainer.update' has no attribute {name!r}")

@@ -10,6 +10,7 @@ into micro-batches and padded changes nothing. Runs no model and takes no optimi
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,23 +37,27 @@ def chosen_logprobs(
     temperatures: torch.Tensor,
     *,
     chunk_logits: int = CHUNK_LOGITS,
+    chunks: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Natural log-probability of each chosen token and entropy (nats, no gradient) of the distribution it came from.
 
     `hidden` is [batch, tokens - 1, width]: place i predicts token i + 1 through `head`, a linear layer onto the
     vocabulary. `token_ids` and the boolean `mask` are [batch, tokens], `temperatures` [batch]. Both results are float32
     [batch, tokens] and 0 where the mask is. Logits are made only where it is 1, in chunks that are made again in the
-    backward pass rather than kept.
+    backward pass rather than kept: of at most `chunk_logits`, or so many `chunks`, of which some may be empty.
     """
     rows, columns = mask[:, 1:].nonzero(as_tuple=True)
     states = hidden.flatten(0, 1).index_select(0, rows * hidden.shape[1] + columns)
     targets, heat = token_ids[rows, columns + 1], temperatures[rows]
-    size = max(1, chunk_logits // head.weight.shape[0])
-    starts = range(0, len(states), size)
+    if chunks is None:
+        size = max(1, chunk_logits // head.weight.shape[0])
+        chunks = math.ceil(len(states) / size)
+    else:
+        size = max(1, math.ceil(len(states) / chunks))
     pieces = []
-    for start in starts:
+    for start in range(0, size * chunks, size):
         piece = (states[start : start + size], head, targets[start : start + size], heat[start : start + size])
-        if len(starts) > 1 and torch.is_grad_enabled():
+        if chunks > 1 and torch.is_grad_enabled():
             pieces.append(checkpoint(_of_logits, *piece, use_reentrant=False, preserve_rng_state=False))
         else:
             pieces.append(_of_logits(*piece))

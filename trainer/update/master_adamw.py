@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from trainer.update.backend import UpdateFailed
 from trainer.update.policy_files import check_fits
+from trainer.update.terms import infinite_norm
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -46,10 +46,7 @@ class MasterAdamW:
         if not math.isfinite(norm):
             grads = {name: master.grad for name, master in self._masters.items() if master.grad is not None}
             culprit = next((name for name, grad in grads.items() if not bool(grad.isfinite().all())), "their sum")
-            raise UpdateFailed(
-                f"the gradient norm is {norm}, by {culprit}; no step was taken. Fix: a lower learning_rate, or "
-                'dtype="float32"'
-            )
+            raise infinite_norm(norm, culprit)
         self._adamw.step()
         with torch.no_grad():
             for parameter, master in self._copied().values():

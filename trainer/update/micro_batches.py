@@ -10,7 +10,7 @@ after it is not computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -104,7 +104,9 @@ def micro_batches(lengths: Sequence[int], budget: int, before: int = 0) -> list[
     return batches
 
 
-def padded(samples: Sequence[Sample], indices: list[int], device: torch.device, starts: list[int]) -> Batch:
+def padded(
+    samples: Sequence[Sample] | Mapping[int, Sample], indices: list[int], device: torch.device, starts: list[int]
+) -> Batch:
     """The samples at `indices`, each from its token in `starts` on, as one batch on `device`."""
     chosen = [samples[index] for index in indices]
     cuts = [slice(start, used(sample)) for start, sample in zip(starts, chosen, strict=True)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -45,6 +45,9 @@ class State(BaseModel):
     """Fingerprint of the frozen weights: what adapters are added to, or the reference. None where there are none."""
 
 
+SomeState = TypeVar("SomeState", bound=State)
+
+
 def write(folder: Path, state: State, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write `folder/optimizer`."""
     from safetensors.torch import save_file
@@ -54,10 +57,10 @@ def write(folder: Path, state: State, tensors: Mapping[str, torch.Tensor]) -> No
     (folder / STATE).write_text(state.model_dump_json(indent=1), encoding="utf-8")
 
 
-def read_state(folder: Path) -> State:
+def read_state(folder: Path, kind: type[SomeState] = State) -> SomeState:
     """Raises ValueError where there is none."""
     try:
-        return State.model_validate_json(plain_files.read(folder / STATE))
+        return kind.model_validate_json(plain_files.read(folder / STATE))
     except (OSError, ValidationError) as error:
         raise _unreadable(folder / STATE, error) from error
 
@@ -93,8 +96,23 @@ def _written(folder: Path) -> list[Path]:
     return [plain_files.inside(folder, name) for name in sorted(set(listed))]
 
 
+def check_state(folder: Path, found: State, here: State) -> None:
+    """Raise ValueError, naming `folder`, where a policy like `here` cannot go on from the one that was saved."""
+    for name in ("dtype", "lora", "start"):
+        there, mine = getattr(found, name), getattr(here, name)
+        if there != mine:
+            what = "start weights (their fingerprint)" if name == "start" else name
+            raise ValueError(f"{folder} has another {what}: {there}, here it is {mine}. Fix: set it as it was")
+
+
 def check_fits(path: Path, given: Mapping[str, torch.Tensor], held: Mapping[str, torch.Tensor]) -> None:
     """Raise ValueError, naming `path`, unless both have the same names, shapes and types, and `given` finite values."""
+    check_alike(path, given, held)
+    check_finite(path, given)
+
+
+def check_alike(path: Path, given: Mapping[str, torch.Tensor], held: Mapping[str, torch.Tensor]) -> None:
+    """Raise ValueError, naming `path`, unless both have the same names, shapes and types."""
     for name in [*held, *given]:
         if name not in given or name not in held:
             raise ValueError(f"{path} {'has no' if name not in given else 'has an unknown'} {name!r}. Fix: {FIX}")
@@ -104,5 +122,10 @@ def check_fits(path: Path, given: Mapping[str, torch.Tensor], held: Mapping[str,
                 f"{path} has {name!r} as {there.dtype} {list(there.shape)}, and here it is {here.dtype} "
                 f"{list(here.shape)}. Fix: {FIX}"
             )
-        if not there.isfinite().all():
+
+
+def check_finite(path: Path, given: Mapping[str, torch.Tensor]) -> None:
+    """Raise ValueError, naming `path`, where a value is not finite."""
+    for name, tensor in given.items():
+        if not tensor.isfinite().all():
             raise ValueError(f"{path} has {name!r} with values that are not finite. Fix: load another checkpoint")

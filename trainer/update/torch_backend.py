@@ -18,7 +18,7 @@ import importlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,27 +29,14 @@ from engine.protocol import Probe
 from trainer.disk import synced
 from trainer.samples import Sample
 from trainer.update import policy_files
-from trainer.update.backend import (
-    ImitationObjective,
-    LoraSettings,
-    Objective,
-    PolicyObjective,
-    UpdateFailed,
-    UpdateReport,
-)
-from trainer.update.forward import Forward, rows_of
-from trainer.update.loss import imitation_loss, policy_terms
+from trainer.update.backend import LoraSettings, Objective, UpdateReport
+from trainer.update.dice import Dice
+from trainer.update.forward import Forward
 from trainer.update.master_adamw import MasterAdamW
-from trainer.update.micro_batches import Batch, check_samples, mini_batches, used
+from trainer.update.micro_batches import check_samples, mini_batches, used
 from trainer.update.shared_prompts import can_share
+from trainer.update.terms import Tally, Terms, infinite_loss, means, terms_of, too_little_memory, wants_reference
 from trainer.update.torch_model import adapted, check_head, loaded
-
-_DICE = ("rng/cpu", "rng/cuda")
-"""States of random numbers, as named on disk."""
-Terms = Callable[[Batch, torch.Tensor], torch.Tensor]
-"""From a batch and its log-probabilities [batch, tokens] to the loss of each sample."""
-Tally = dict[str, list[torch.Tensor]]
-"""Values at chosen tokens, for the report."""
 
 
 class TorchBackend:
@@ -89,9 +76,7 @@ class TorchBackend:
         )
         self._dtype, self._lora = dtype, lora
         self._max_norm = max_gradient_norm
-        self._dice = {_DICE[0]: torch.Generator().manual_seed(seed).get_state()}
-        if self._device.type == "cuda":
-            self._dice[_DICE[1]] = torch.Generator("cuda").manual_seed(seed).get_state()
+        self._dice = Dice(seed, self._device)
         self._tokenizer: Any
         self._model: Any
         self._tokenizer, self._model = loaded(path_or_id, getattr(torch, dtype))
@@ -108,7 +93,7 @@ class TorchBackend:
         if gradient_checkpointing:
             self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if lora is not None:
-            with self._own_dice():
+            with self._dice.own():
                 self._model = adapted(self._model, lora)
             self._causal = self._model.get_base_model()
         self._optimizer: Any = MasterAdamW(
@@ -128,24 +113,20 @@ class TorchBackend:
         """See `Backend`. One optimizer step per mini-batch in which anything is to be computed."""
         began = time.perf_counter()
         self._check(samples)
-        if isinstance(objective, PolicyObjective) and objective.kl_coefficient and not self._has_reference:
-            raise ValueError(
-                f"kl_coefficient is {objective.kl_coefficient}, and there is no reference policy. Fix: make the "
-                "backend with keeps_reference=True, or set kl_coefficient to 0"
-            )
+        with_reference = wants_reference(objective, self._reference is not None or self._lora is not None)
         parts = mini_batches(samples, objective)
         tally: Tally = defaultdict(list)
         losses: list[float] = []
         norm, before = 0.0, self.steps
-        with self._own_dice(), self._enough_memory():
+        with self._dice.own(), self._enough_memory():
             # The first step needs none: until it is taken, the current log-probabilities are the old ones.
             later = [index for part in parts[1:] for index in part]
             old = self._forward.logprobs(self._causal, samples, later)
             for part in parts:
                 reference: dict[int, torch.Tensor] = {}
-                if isinstance(objective, PolicyObjective) and objective.kl_coefficient:
+                if with_reference:
                     reference = self._reference_logprobs(samples, list(part))
-                loss, norm = self._step(samples, part, self._terms(objective, part, old, reference, tally), tally)
+                loss, norm = self._step(samples, part, terms_of(objective, part, old, reference, tally), tally)
                 losses.append(loss)
         return UpdateReport(
             loss=math.fsum(losses) / max(1, len(losses)),
@@ -154,7 +135,7 @@ class TorchBackend:
             samples=len(samples),
             computed_samples=sum(map(len, parts)),
             tokens=sum(sum(samples[index].loss_mask) for part in parts for index in part),
-            **_means(tally),
+            **means(tally),
             duration_s=time.perf_counter() - began,
         )
 
@@ -173,6 +154,10 @@ class TorchBackend:
             return weights.merged(self._opened())
         return {name: tensor.detach() for name, tensor in self._opened().state_dict().items()}
 
+    def stream(self) -> Iterator[list[tuple[str, Any]]]:
+        """The weights as a `DeepSpeedRank` has them: here all at once."""
+        yield list(self.weights().items())
+
     def probe(self, token_ids: Sequence[int]) -> Probe:
         """See `Backend`. The tolerance suits the backend's dtype."""
         ids = list(token_ids)
@@ -190,23 +175,18 @@ class TorchBackend:
             model.save_pretrained(folder / "adapter", save_embedding_layers=False)
         whole.save_pretrained(folder / "model")
         self._tokenizer.save_pretrained(folder / "model")
-        policy_files.write(folder, self._state(), self._optimizer.tensors() | self._dice)
+        policy_files.write(folder, self._state(), self._optimizer.tensors() | self._dice.states)
         synced(folder)
 
     def load(self, folder: Path) -> None:
         """See `Backend`. Raises ValueError, with nothing changed, for files that are damaged or do not fit."""
         model = self._opened()
-        state, mine = policy_files.read_state(folder), self._state()
-        for name in ("dtype", "lora", "start"):
-            found, here = getattr(state, name), getattr(mine, name)
-            if found != here:
-                what = "start weights (their fingerprint)" if name == "start" else name
-                raise ValueError(f"{folder} has another {what}: {found}, here it is {here}. Fix: set it as it was")
+        state = policy_files.read_state(folder)
+        policy_files.check_state(folder, state, self._state())
         path, part = folder / policy_files.TENSORS, folder / ("adapter" if self._lora else "model")
         tensors, given = policy_files.read_tensors(path), policy_files.read_tensors(part)
-        self._optimizer.check(path, {name: each for name, each in tensors.items() if name not in _DICE})
-        dice = {name: tensors[name].clone() for name in self._dice if name in tensors}
-        self._check_dice(path, dice)
+        self._optimizer.check(path, {name: each for name, each in tensors.items() if name not in self._dice.states})
+        dice = self._dice.checked(path, tensors)
         if self._lora is None:
             held = model.state_dict()
             try:
@@ -220,7 +200,7 @@ class TorchBackend:
             policy_files.check_fits(part, given, peft.get_peft_model_state_dict(model, save_embedding_layers=False))
             peft.set_peft_model_state_dict(model, given)
         self._optimizer.load(tensors)
-        self._dice |= dice
+        self._dice.load(dice)
         self.steps = state.steps
 
     def close(self) -> None:
@@ -249,55 +229,13 @@ class TorchBackend:
             each = torch.cat(losses).tolist()
             for index, loss in zip(order, each, strict=True):
                 if not math.isfinite(loss):
-                    raise UpdateFailed(
-                        f"the loss of sample {index} is {loss} (advantage {samples[index].advantage}); no step was "
-                        "taken. Fix: a lower learning_rate; if its behaviour log-probabilities are far off, "
-                        "see the engine's weights, or, in a new run, lower truncation"
-                    )
+                    raise infinite_loss(index, loss, samples[index].advantage)
             norm = self._optimizer.step(self._max_norm)
             self.steps += 1
             return math.fsum(each), norm
         finally:
             self._causal.eval()
             self._optimizer.clear()
-
-    def _terms(
-        self,
-        objective: Objective,
-        part: Mapping[int, float],
-        old: Mapping[int, torch.Tensor],
-        reference: Mapping[int, torch.Tensor],
-        tally: Tally,
-    ) -> Terms:
-        """The loss of a batch of samples whose weights are `part`, and whose old and reference log-probabilities are
-        given where they are needed."""
-
-        def weights_of(batch: Batch) -> torch.Tensor:
-            return torch.tensor([part[index] for index in batch.indices], device=self._device)
-
-        def imitation(batch: Batch, logprobs: torch.Tensor) -> torch.Tensor:
-            return imitation_loss(logprobs, batch.mask, weights_of(batch))
-
-        if isinstance(objective, ImitationObjective):
-            return imitation
-
-        def policy(batch: Batch, logprobs: torch.Tensor) -> torch.Tensor:
-            before = rows_of(old, batch)
-            found = policy_terms(
-                logprobs,
-                old=logprobs.detach() if before is None else before,
-                behaviour=batch.behaviour,
-                mask=batch.mask,
-                advantages=batch.advantages,
-                weights=weights_of(batch),
-                objective=objective,
-                reference=rows_of(reference, batch),
-            )
-            for name in ("ratio", "clipped", "kl", "gap", "truncated"):
-                tally[name].append(getattr(found, name)[batch.mask].float())
-            return found.loss
-
-        return policy
 
     def _reference_logprobs(self, samples: Sequence[Sample], indices: Sequence[int]) -> dict[int, torch.Tensor]:
         if self._reference is not None:
@@ -312,17 +250,9 @@ class TorchBackend:
         try:
             yield
         except torch.OutOfMemoryError as error:
-            raise UpdateFailed(
-                f"memory ran out after {self.steps - before} steps of this update, with at most {self._forward.budget} "
-                "tokens at once (a longer sample is alone). Fix: a lower max_tokens_per_micro_batch, "
-                "gradient_checkpointing, or, in a new run, lora"
-            ) from error
+            raise too_little_memory(self.steps - before, self._forward.budget) from error
 
     # Holding
-
-    @property
-    def _has_reference(self) -> bool:
-        return self._reference is not None or self._lora is not None
 
     def _state(self) -> policy_files.State:
         return policy_files.State(steps=self.steps, dtype=self._dtype, lora=self._lora, start=self._start)
@@ -336,42 +266,3 @@ class TorchBackend:
         config = self._opened().config.get_text_config()
         vocabulary = self._causal.get_input_embeddings().num_embeddings
         check_samples(samples, vocabulary, getattr(config, "max_position_embeddings", None))
-
-    def _check_dice(self, path: Path, dice: Mapping[str, torch.Tensor]) -> None:
-        """Raise ValueError, naming `path`, for states that no random numbers come from."""
-        if _DICE[0] not in dice:
-            raise ValueError(f"{path} has no {_DICE[0]!r}. Fix: {policy_files.FIX}")
-        for name, state in dice.items():
-            try:
-                torch.Generator(self._device if name == _DICE[1] else "cpu").set_state(state)
-            except (RuntimeError, TypeError) as error:
-                fix = "load another checkpoint"
-                raise ValueError(
-                    f"{path} has {name!r}, which is no state of random numbers: {error}. Fix: {fix}"
-                ) from error
-
-    @contextlib.contextmanager
-    def _own_dice(self) -> Iterator[None]:
-        """Torch's global random numbers come from the backend's own state within, and are as before afterwards."""
-        on_cuda = _DICE[1] in self._dice
-        with torch.random.fork_rng(devices=[self._device] if on_cuda else []):
-            torch.set_rng_state(self._dice[_DICE[0]])
-            if on_cuda:
-                torch.cuda.set_rng_state(self._dice[_DICE[1]], self._device)
-            yield
-            self._dice[_DICE[0]] = torch.get_rng_state()
-            if on_cuda:
-                self._dice[_DICE[1]] = torch.cuda.get_rng_state(self._device)
-
-
-def _means(tally: Tally) -> dict[str, float]:
-    """The part of an `UpdateReport` that is about tokens."""
-    found = {name: torch.cat(values).double() for name, values in tally.items()}
-    report = {name: float(found[name].mean()) for name in ("clipped", "kl", "entropy", "truncated") if name in found}
-    if "ratio" in found:
-        report |= {"ratio_mean": float(found["ratio"].mean()), "ratio_max": float(found["ratio"].max())}
-    if "gap" in found:
-        gap = found["gap"].sort().values
-        p99 = gap[math.ceil(0.99 * len(gap)) - 1]
-        report |= {"gap_mean": float(gap.mean()), "gap_p99": float(p99), "gap_max": float(gap[-1])}
-    return report

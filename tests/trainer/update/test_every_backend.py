@@ -38,15 +38,46 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 """Of log-probabilities that only differ by the rounding of float32."""
 
 
-def make_torch(folder: Path, **settings: Any) -> Backend:
+Make = Callable[..., Backend]
+"""Given a model's folder and what `TorchBackend` is given."""
+
+
+def torch_backends(request: pytest.FixtureRequest) -> Make:
     from trainer.update.torch_backend import TorchBackend
 
-    return TorchBackend(folder, device=DEVICE, **settings)
+    return lambda folder, **settings: TorchBackend(folder, device=DEVICE, **settings)
 
 
-BACKENDS: dict[str, Callable[..., Backend]] = {"torch": make_torch}
-"""Each is given a model's folder and what `TorchBackend` is given."""
-Make = Callable[..., Backend]
+def deepspeed_backends(stage: int) -> Callable[[pytest.FixtureRequest], Make]:
+    """On two ranks, which keep weights of more than 40 elements in parts where they keep any so."""
+
+    def backends(request: pytest.FixtureRequest) -> Make:
+        pytest.importorskip("deepspeed")
+        from trainer.update import DeepSpeedBackend, DeepSpeedSettings
+
+        ranks: Any = request.getfixturevalue("two_ranks")
+
+        def make(folder: Path, *, shared_prompts: bool = True, **settings: Any) -> Backend:
+            given = {"zero_stage": stage, "check_calls": True, "persistence_threshold": 40, **settings}
+            if stage == 0 and settings.get("dtype") == "bfloat16":
+                with pytest.raises(ValueError, match=r"zero_stage = 0 keeps no float32 weights.*Fix: "):
+                    DeepSpeedSettings(model=str(folder), **given)
+                pytest.skip("stage 0 refuses bfloat16")
+            return DeepSpeedBackend(ranks.group(DeepSpeedSettings(model=str(folder), **given)))
+
+        return make
+
+    return backends
+
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Make]] = {
+    "torch": torch_backends,
+    **{f"deepspeed-z{stage}": deepspeed_backends(stage) for stage in range(4)},
+}
+GROUPED = [
+    pytest.param(name, marks=[pytest.mark.xdist_group("two_ranks")] if name.startswith("deepspeed") else [])
+    for name in BACKENDS
+]
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +89,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=GROUPED)
 def make(request: pytest.FixtureRequest, folder: Path) -> Iterator[Make]:
     """Makes backends of one kind on the tiny model, closed at the end."""
     made: list[Backend] = []
+    new = BACKENDS[request.param](request)
 
     def one(path: Path = folder, **settings: Any) -> Backend:
         if settings.get("lora"):
             pytest.importorskip("peft")
-        made.append(BACKENDS[request.param](path, **{"learning_rate": RATE, **settings}))
+        made.append(new(path, **{"learning_rate": RATE, **settings}))
         return made[-1]
 
     yield one
@@ -299,14 +331,18 @@ def test_gradients_are_clipped_to_the_norm_that_is_set(make: Make, kind: str, tm
     from trainer.update import policy_files
 
     limit, settings = 1e-3, KINDS[kind]
+
+    def moments(folder: Path) -> list[torch.Tensor]:
+        files = [policy_files.read_tensors(path) for path in sorted((folder / "optimizer").glob("*.safetensors"))]
+        return [tensor.double() for held in files for name, tensor in held.items() if name.startswith("exp_avg/")]
+
     free, clipped = make(**settings, max_gradient_norm=1e6), make(**settings, max_gradient_norm=limit)
     norms = []
     for name, backend in {"free": free, "clipped": clipped}.items():
         report = backend.update(mixed(), POLICY)
         backend.save(tmp_path / name)
-        held = policy_files.read_tensors(tmp_path / name / policy_files.TENSORS)
-        moments = [tensor.double() for key, tensor in held.items() if key.startswith("exp_avg/")]
-        norms.append((report.gradient_norm, math.sqrt(sum(float(each.square().sum()) for each in moments))))
+        squares = sum(float(each.square().sum()) for each in moments(tmp_path / name))
+        norms.append((report.gradient_norm, math.sqrt(squares)))
     (before, unclipped), (told, moment) = norms
     assert before > 10 * limit
     assert unclipped == pytest.approx(0.1 * before, rel=1e-3)
@@ -663,7 +699,7 @@ def test_tampered_files_change_nothing(make: Make, tmp_path: Path) -> None:
     backend = make()
     before = digest(backend)
     weights = tmp_path / "saved" / "model" / "model.safetensors"
-    optimizer = tmp_path / "saved" / policy_files.TENSORS
+    optimizers = sorted((tmp_path / "saved" / "optimizer").glob("*.safetensors"))
     state = tmp_path / "saved" / policy_files.STATE
 
     def refused(told: str) -> None:
@@ -686,14 +722,16 @@ def test_tampered_files_change_nothing(make: Make, tmp_path: Path) -> None:
 
     nan = math.nan
     with_tensor(weights, lambda name: True, lambda each: each.fill_(nan), "not finite")
-    with_tensor(optimizer, lambda name: name.startswith("exp_avg/"), lambda each: each.fill_(nan), "not finite")
-    with_tensor(optimizer, lambda name: name.startswith("step/"), lambda each: each.fill_(math.inf), "not finite")
     dice = "rng/cpu"
-    with_tensor(optimizer, dice.__eq__, lambda each: each[:-1].clone(), "no state of random numbers")
-    with_tensor(optimizer, dice.__eq__, lambda each: each.float(), "no state of random numbers")
-    with_tensor(optimizer, dice.__eq__, lambda each: torch.full_like(each, 255), "no state of random numbers")
-    with_tensor(optimizer, dice.__eq__, lambda each: None, "has no 'rng/cpu'")
-    for path in (weights, optimizer, state):
+    for optimizer in optimizers:
+        with_tensor(optimizer, lambda name: name.startswith("exp_avg/"), lambda each: each.fill_(nan), "not finite")
+        step = "step".__eq__ if "step" in load_file(optimizer) else lambda name: name.startswith("step/")
+        with_tensor(optimizer, step, lambda each: each.fill_(math.inf), "not finite")
+        with_tensor(optimizer, dice.__eq__, lambda each: each[:-1].clone(), "no state of random numbers")
+        with_tensor(optimizer, dice.__eq__, lambda each: each.float(), "no state of random numbers")
+        with_tensor(optimizer, dice.__eq__, lambda each: torch.full_like(each, 255), "no state of random numbers")
+        with_tensor(optimizer, dice.__eq__, lambda each: None, "has no 'rng/cpu'")
+    for path in (weights, *optimizers, state):
         whole = path.read_bytes()
         path.rename(tmp_path / "outside")
         path.symlink_to(tmp_path / "outside")

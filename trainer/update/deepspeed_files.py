@@ -1,0 +1,141 @@
+"""A policy that ranks share, on disk: `model/` whole, as plain transformers loads it, adapters in peft's format, the
+optimizer in fragments (`trainer.update.deepspeed_shards`).
+
+Files are checked on all ranks before anything is changed on one: `read` changes nothing, `take` fails no more. Not
+here: whose turn it is, and the syncing of a folder to disk.
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.update import deepspeed_shards, policy_files
+from trainer.update.deepspeed_group import DeepSpeedSettings
+from trainer.update.deepspeed_model import Held
+from trainer.update.deepspeed_shards import Fragment, State
+from trainer.update.deepspeed_weights import whole
+from trainer.update.dice import Dice
+from trainer.update.exchange import Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Files that fit, and what of them this rank takes over."""
+
+    state: State
+    weights: dict[str, torch.Tensor]
+    """By the names of parameters; the files' own memory."""
+    fragments: list[Fragment]
+    step: torch.Tensor
+    dice: dict[str, torch.Tensor]
+
+
+def save(held: Held, settings: DeepSpeedSettings, exchange: Exchange, folder: Path, steps: int, dice: Dice) -> None:
+    """Into a folder that has an empty `optimizer/`. All ranks together: the first one writes what is whole."""
+    first = exchange.rank == 0
+    layers = list(held.weights.stream(copies=first))
+    adapters = whole(held.trained, copies=first) if settings.lora is not None else {}
+    if first:
+        found = {name: tensor.cpu() for layer in layers for name, tensor in layer}
+        tied = {name: found[other] for name, other in held.weights.tied.items()}
+        held.causal.save_pretrained(folder / "model", state_dict=found | tied)
+        held.tokenizer.save_pretrained(folder / "model")
+        if settings.lora is not None:
+            held.model.save_pretrained(folder / "adapter", state_dict=adapters, save_embedding_layers=False)
+        state = State(steps=steps, ranks=exchange.ranks, **_like(held, settings))
+        (folder / policy_files.STATE).write_text(state.model_dump_json(indent=1), encoding="utf-8")
+    mine = deepspeed_shards.fragments(held.trained, held.engine, held.adamw, exchange.rank)
+    if settings.zero_stage == 0:  # every rank holds everything: each writes its share
+        mine = [each for one in mine for each in [_share(one, exchange.rank, exchange.ranks)] if each.start < each.end]
+    path = deepspeed_shards.file_of(folder, exchange.rank, exchange.ranks)
+    step = held.adamw.state[held.adamw.stepped()[0]]["step"]
+    deepspeed_shards.write(path, mine, step, dice.states)
+
+
+def read(held: Held, settings: DeepSpeedSettings, exchange: Exchange, folder: Path, dice: Dice) -> Read:
+    """Raises ValueError, naming the file, for one that is damaged or does not fit. Each rank looks at its share of the
+    values, so that none is in use before all ranks have read."""
+    state = policy_files.read_state(folder, State)
+    mine = State(steps=0, ranks=exchange.ranks, **_like(held, settings))
+    policy_files.check_state(folder, state, mine)
+    part = folder / ("adapter" if settings.lora is not None else "model")
+    names = _names(held, settings)
+    given = policy_files.read_tensors(part)
+    policy_files.check_alike(part, given, _outline(held, settings, names, given))
+    policy_files.check_finite(part, {name: given[name] for name in sorted(given)[exchange.rank :: exchange.ranks]})
+    weights = {name: given[file] for name, file in names.items()}
+    shards = deepspeed_shards.read(folder, state.ranks, {name: each.numel() for name, each in weights.items()})
+    fragments = []
+    for one in deepspeed_shards.fragments(held.trained, held.engine, held.adamw, exchange.rank):
+        found = shards.fragment(one.name, one.start, one.end)
+        fragments.append(found)
+        weight = weights[one.name].reshape(-1)[one.start : one.end]
+        if not torch.equal(weight, found.tensors["master"].to(weight.dtype)):
+            raise ValueError(
+                f"{part} and {folder / 'optimizer'} have different values of {one.name!r}. Fix: load another checkpoint"
+            )
+    path, states = shards.dice[exchange.rank % state.ranks]
+    states = dice.checked(path, states)
+    if exchange.rank >= state.ranks:  # more ranks than wrote: each needs random numbers of its own
+        digest = hashlib.sha256(b"".join(bytes(each.tolist()) for each in states.values()))
+        digest.update(str(exchange.rank).encode())
+        states = Dice(int.from_bytes(digest.digest()[:7]), exchange.device).states
+    return Read(state, weights, fragments, shards.step, states)
+
+
+@torch.no_grad()
+def take(held: Held, exchange: Exchange, found: Read, dice: Dice) -> None:
+    """What `read` found becomes what this rank goes on from."""
+    for name, parameter in held.trained.items():
+        given = found.weights[name]
+        if parameter.numel():  # not partitioned, or kept whole by every rank
+            parameter.data.copy_(given)
+        if hasattr(parameter, "ds_tensor"):
+            length = parameter.ds_tensor.numel()
+            mine = given.reshape(-1)[exchange.rank * length : (exchange.rank + 1) * length]
+            parameter.ds_tensor.data[: len(mine)].copy_(mine)
+    for here, there in zip(
+        deepspeed_shards.fragments(held.trained, held.engine, held.adamw, exchange.rank), found.fragments, strict=True
+    ):
+        for kind, tensor in here.tensors.items():
+            tensor.copy_(there.tensors[kind])
+    for flat in held.adamw.stepped():
+        held.adamw.state[flat]["step"].copy_(found.step)
+    dice.load(found.dice)
+
+
+def _like(held: Held, settings: DeepSpeedSettings) -> dict[str, Any]:
+    return {"dtype": settings.dtype, "lora": settings.lora, "start": held.start}
+
+
+def _share(one: Fragment, rank: int, ranks: int) -> Fragment:
+    length = one.end - one.start
+    return one.cut(one.start + length * rank // ranks, one.start + length * (rank + 1) // ranks)
+
+
+def _names(held: Held, settings: DeepSpeedSettings) -> dict[str, str]:
+    """From a trained parameter's name to its name in `model/` or `adapter/`."""
+    if settings.lora is None:
+        return {name: name for name in held.trained}
+    peft: Any = importlib.import_module("peft")
+    named = peft.get_peft_model_state_dict(held.model, state_dict=held.trained, save_embedding_layers=False)
+    files = {id(parameter): name for name, parameter in named.items()}
+    return {name: files[id(parameter)] for name, parameter in held.trained.items()}
+
+
+def _outline(
+    held: Held, settings: DeepSpeedSettings, names: dict[str, str], given: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Types and shapes that `model/` or `adapter/` must have, on the meta device. A tied weight's first name is
+    enough."""
+    if settings.lora is not None:
+        return {file: held.outline[name] for name, file in names.items()}
+    return {name: each for name, each in held.weights.outline.items() if name in given or name not in held.weights.tied}
