@@ -5,9 +5,12 @@ Not here: what a step is made of (`trainer.rollout`, `trainer.credit`, `trainer.
 """
 
 from trainer.run.curves import scalars
+from trainer.run.gpus import GPUS, Gpu
 from trainer.run.loop import train
+from trainer.run.memory import Memory, engine_number_bytes, trained_parameters
+from trainer.run.needs import ClusterNeeds, GpuNeeds, PolicyNeeds, known_sizes, needs_on
 from trainer.run.one_process import OneProcess, local_engine
-from trainer.run.planning import Memory, Plan, PolicyPlan, SourcePlan, plan
+from trainer.run.planning import Plan, PolicyPlan, SourcePlan, plan
 from trainer.run.run_folder import CHECKPOINTS, CONFIG, METRICS
 from trainer.run.runtime import (
     PROBE_TOKENS,
@@ -19,19 +22,26 @@ from trainer.run.runtime import (
     backend_settings,
     vllm_options,
 )
-from trainer.run.sizes import model_size
+from trainer.run.sizes import NUMBER_BYTES, ModelSize, model_size
 from trainer.run.step_report import StepReport, SyncReport
 
 __all__ = [
     "CHECKPOINTS",
     "CONFIG",
+    "GPUS",
     "METRICS",
+    "NUMBER_BYTES",
     "PROBE_TOKENS",
+    "ClusterNeeds",
+    "Gpu",
+    "GpuNeeds",
     "Lesson",
     "Memory",
+    "ModelSize",
     "OneProcess",
     "Phase",
     "Plan",
+    "PolicyNeeds",
     "PolicyPlan",
     "Runtime",
     "SourcePlan",
@@ -40,10 +50,14 @@ __all__ = [
     "SyncReport",
     "Watch",
     "backend_settings",
+    "engine_number_bytes",
+    "known_sizes",
     "local_engine",
     "model_size",
+    "needs_on",
     "plan",
     "scalars",
     "train",
+    "trained_parameters",
     "vllm_options",
 ]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError, model_validator
 
-BYTES = {"float64": 8, "double": 8, "float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
+NUMBER_BYTES = {"float64": 8, "double": 8, "float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
 """Per number, by a torch dtype's name."""
 LONGEST_HEADER = 100 << 20
 """Bytes; what safetensors itself accepts."""

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from trainer.config.schema import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
-from trainer.run.planning import LOGITS_BYTES, Plan, PolicyPlan, plan
+from trainer.run.memory import LOGITS_BYTES
+from trainer.run.planning import Plan, PolicyPlan, plan
 from trainer.run.sizes import UnknownSize, model_size
 from trainer.update.backend import LoraSettings
 from workflow.limits import Limits

@@ -1,0 +1,145 @@
+"""Least absolute deviations: a line, and factors of a function that is only known by its values.
+
+Plain arithmetic, in which one value that is far off moves little. It knows nothing of training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, median
+
+SHOWN = 0.03
+"""Change of the values, relative to that of a factor, below which they do not show it."""
+TOGETHER = 0.25
+"""Share of the median deviation that a factor must spare of the mean one to be e times the middle factor. Where values
+do not tell factors apart, or are too uncertain to, this holds them together."""
+ROUNDS = 15
+SCALES = (1.0, 0.4, 0.15, 0.05)
+"""Of a step that is taken."""
+ENOUGH = 1e-5
+"""Gain of a step, in the mean deviation, below which the search ends."""
+AHEAD = 30.0
+"""One factor over the others in a start."""
+
+Deviations = Callable[[Mapping[str, float]], list[float]]
+"""From factors to ln(value / measured), one for each measurement."""
+
+
+def nonnegative_line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """The (f, g), both at least 0, with the least sum of |f a + g b - y| over points (a, b, y), nearly: by least
+    squares that are weighted again and again. Where b / a hardly varies, f = g."""
+    ratios = [b / a for a, b, _ in points]
+    if max(ratios) < 1.1 * min(ratios):
+        both = median(y / (a + b) for a, b, y in points)
+        return both, both
+    weights = [1.0] * len(points)
+    f = g = 0.0
+    for _ in range(40):
+        aa, ab, bb, ay, by = (
+            math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
+            for values in (
+                [a * a for a, _, _ in points],
+                [a * b for a, b, _ in points],
+                [b * b for _, b, _ in points],
+                [a * y for a, _, y in points],
+                [b * y for _, b, y in points],
+            )
+        )
+        determinant = aa * bb - ab * ab
+        f, g = (bb * ay - ab * by) / determinant, (aa * by - ab * ay) / determinant
+        if f < 0:
+            f, g = 0.0, by / bb
+        if g < 0:
+            f, g = ay / aa, 0.0
+        least = 1e-3 * fmean(y for _, _, y in points)
+        weights = [1 / max(least, abs(f * a + g * b - y)) for a, b, y in points]
+    return f, g
+
+
+def searched(names: Sequence[str], played: Deviations) -> tuple[dict[str, float], list[float]]:
+    """Gauss and Newton's steps over the logarithms of factors, from the best of a few starts. Factors that hardly
+    change the values are left out, and are 1 for `played`. Returns factors, and ln(value / measured) with them."""
+
+    def at(logs: Mapping[str, float]) -> list[float]:
+        return played({name: math.exp(value) for name, value in logs.items()})
+
+    starts = [_level(at, {name: math.log(AHEAD) * (name == ahead) for name in names}) for ahead in ("", *names)]
+    logs, left = min(starts, key=lambda start: _loss(start[1], start[0]))
+    slopes: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        least = _loss(left, logs)
+        slopes = {name: _slope(at, logs, name, left) for name in logs}
+        step = _newton(left, [slopes[name] for name in logs], list(logs.values()))
+        for scale in SCALES:
+            tried = {name: value + scale * move for (name, value), move in zip(logs.items(), step, strict=True)}
+            now = at(tried)
+            if _loss(now, tried) < least:
+                logs, left = tried, now
+                break
+        if least - _loss(left, logs) < ENOUGH:
+            break
+    shown = {name: math.exp(value) for name, value in logs.items() if max(map(abs, slopes[name])) >= SHOWN}
+    return shown, played(shown)
+
+
+def _level(
+    at: Callable[[Mapping[str, float]], list[float]], logs: dict[str, float]
+) -> tuple[dict[str, float], list[float]]:
+    """The same factors times a common one, with which half of the values are too large."""
+    left = at(logs)
+    for _ in range(3):  # values are nearly proportional to it
+        logs = {name: value - median(left) for name, value in logs.items()}
+        left = at(logs)
+    return logs, left
+
+
+def _loss(left: Sequence[float], logs: Mapping[str, float]) -> float:
+    """The mean deviation, and how far factors are apart times the usual one: where most values fit, they may be."""
+    middle = median(logs.values())
+    apart = math.fsum(abs(each - middle) for each in logs.values())
+    return fmean(map(abs, left)) + TOGETHER * median(map(abs, left)) * apart
+
+
+def _slope(
+    at: Callable[[Mapping[str, float]], list[float]], logs: Mapping[str, float], name: str, left: Sequence[float]
+) -> list[float]:
+    moved = at({**logs, name: logs[name] + 0.1})
+    return [(after - before) / 0.1 for after, before in zip(moved, left, strict=True)]
+
+
+def _newton(left: Sequence[float], slopes: Sequence[Sequence[float]], logs: Sequence[float]) -> list[float]:
+    """The step that brings what is left to 0, as far as the pull of `TOGETHER` lets it, by weighted least squares."""
+    count, middle = len(slopes), median(logs)
+    weights = [1 / max(1e-3, abs(each)) for each in left]
+    pull = TOGETHER * median(map(abs, left)) * len(left)
+    pulls = [pull / max(0.03, abs(each - middle)) for each in logs]
+    matrix = [
+        [
+            math.fsum(w * a * b for w, a, b in zip(weights, slopes[i], slopes[j], strict=True)) + pulls[i] * (i == j)
+            for j in range(count)
+        ]
+        for i in range(count)
+    ]
+    wanted = [
+        -math.fsum(w * a * r for w, a, r in zip(weights, slopes[i], left, strict=True)) - pulls[i] * (logs[i] - middle)
+        for i in range(count)
+    ]
+    return [max(-1.0, min(1.0, each)) for each in _solved(matrix, wanted)]
+
+
+def _solved(matrix: list[list[float]], wanted: list[float]) -> list[float]:
+    """Gauss's elimination with pivots."""
+    rows = [[*row, value] for row, value in zip(matrix, wanted, strict=True)]
+    count = len(rows)
+    for at in range(count):
+        pivot = max(range(at, count), key=lambda row: abs(rows[row][at]))
+        rows[at], rows[pivot] = rows[pivot], rows[at]
+        for row in range(at + 1, count):
+            share = rows[row][at] / rows[at][at]
+            rows[row] = [value - share * above for value, above in zip(rows[row], rows[at], strict=True)]
+    found = [0.0] * count
+    for at in reversed(range(count)):
+        known = math.fsum(rows[at][other] * found[other] for other in range(at + 1, count))
+        found[at] = (rows[at][count] - known) / rows[at][at]
+    return found

@@ -1,0 +1,187 @@
+"""What a run has shown of its own parts, from its `metrics.jsonl`, for the prediction of other runs.
+
+The first step is left out, as processes warm up in it. Lengths and shares are means. Seconds of updates are fitted by a
+line over tokens; those of rollouts by playing each step again (`trainer.cluster.rollout_model`) with what it was like,
+until the played seconds are the measured ones. Deviations count by their absolute value, so that a step that was held
+up moves nothing. What a run does not show stays as it is assumed, and is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from trainer.cluster.costs import PARAMETERS, RUN_S, Seen, costs_of
+from trainer.cluster.deviations import nonnegative_line, searched
+from trainer.cluster.observed import observed, usage_of
+from trainer.cluster.rollout_model import rolled_out
+from trainer.cluster.workload import Workload, drawn
+from trainer.config import ConfigError, TrainConfig, read_config
+from trainer.run import CONFIG, METRICS, Gpu, ModelSize, StepReport
+from workflow.usage import PolicyRole
+
+WARM_UP = 1
+MOST_STEPS = 12
+"""That are played again."""
+ROLLOUT = ("token_s", "request_token_s", "prompt_token_s", "run_s")
+WORKLOAD = ("lengths of prompts and replies", "agents per run", "designs that can run", "trajectories learned from")
+
+
+class NotFittable(ValueError):
+    """A folder without a run, or with too little of one."""
+
+
+class Fit(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    seen: Seen
+    workload: Workload
+    steps: int
+    """That were used."""
+    fitted: list[str]
+    """Of `trainer.cluster.costs.PARAMETERS` and of the workload."""
+    assumed: list[str]
+    deviation: float
+    """Median of |played / measured - 1| over the rollouts, with what was fitted."""
+
+
+def read_run(folder: Path) -> tuple[TrainConfig, list[StepReport]]:
+    """A run's configuration and its steps. Raises `NotFittable`."""
+    try:
+        config = read_config(folder / CONFIG)
+        lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()
+        return config, [StepReport.model_validate_json(line) for line in lines]
+    except (OSError, ConfigError) as error:
+        raise NotFittable(f"{folder} holds no run: {error}. Fix: the folder of a `metaagent train`") from None
+    except ValidationError as error:
+        raise NotFittable(f"{folder / METRICS} is no metrics file: {error.errors()[0]['msg']}") from None
+
+
+def fit(
+    config: TrainConfig,
+    reports: Sequence[StepReport],
+    sizes: Mapping[str, ModelSize],
+    gpu: Gpu,
+    *,
+    warm_up: int = WARM_UP,
+) -> Fit:
+    """From a run with `config` on these GPUs, or CPU cores. Raises `NotFittable` for fewer than two steps."""
+    used = list(reports[warm_up:])
+    if len(used) < 2:
+        raise NotFittable(f"{len(reports)} steps are too few: the first {warm_up} do not count. Fix: run more")
+    workload = observed(config, used)
+    factors = _update_factors(config, used, sizes, gpu, workload)
+    factors |= _sync_factors(config, used, sizes, gpu, workload)
+    rollout, deviation = _rollout_factors(config, used, sizes, gpu)
+    factors |= rollout
+    return Fit(
+        seen=Seen(factors=factors),
+        workload=workload,
+        steps=len(used),
+        fitted=[*(name for name in PARAMETERS if name in factors), *WORKLOAD],
+        assumed=[name for name in PARAMETERS if name not in factors],
+        deviation=deviation,
+    )
+
+
+# Updates and syncs
+
+
+def _update_factors(
+    config: TrainConfig, reports: Sequence[StepReport], sizes: Mapping[str, ModelSize], gpu: Gpu, workload: Workload
+) -> dict[str, float]:
+    """Over the policies' updates of all steps. What ranks send each other is taken as it is assumed."""
+    costs = costs_of(config, sizes, gpu, workload)
+    points: list[tuple[float, float, float]] = []
+    """Of one update: how much of `update_s` and of `update_token_s` it holds, in assumed seconds, and its own."""
+    for report in reports:
+        for name, update in report.updates.items():
+            policy, each = config.policies[name], costs.policies[name]
+            mean = _sequence(config, report, name)
+            if not mean or not update.computed_samples:
+                continue
+            share = mean * update.computed_samples / policy.update.ranks
+            exchanged = math.ceil(share / policy.max_tokens_per_micro_batch) * each.micro_batch_s
+            exchanged += update.steps * each.optimizer_step_s
+            points.append((each.update_s, share * each.update_token_s, max(1e-6, update.duration_s - exchanged)))
+    if not points:
+        return {}
+    fixed, sloped = nonnegative_line(points)
+    return {"update_s": fixed, "update_token_s": sloped}
+
+
+def _sequence(config: TrainConfig, report: StepReport, policy: str) -> float:
+    """Mean tokens, prompt included, of what a policy learned from in a step; 0 for nothing."""
+    roles: list[PolicyRole] = [role for role in report.active if config.role_policies[role] == policy]
+    spreads = [report.lengths[role] for role in roles if role in report.lengths]
+    tokens = sum(usage_of(report, role).prompt_tokens for role in roles)
+    tokens += sum(each.mean * each.count for each in spreads)
+    return tokens / max(1, sum(each.count for each in spreads))
+
+
+def _sync_factors(
+    config: TrainConfig, reports: Sequence[StepReport], sizes: Mapping[str, ModelSize], gpu: Gpu, workload: Workload
+) -> dict[str, float]:
+    """The same factor for what a sync takes in any case and for its bytes, as a run's syncs are all alike."""
+    costs = costs_of(config, sizes, gpu, workload)
+    factors = [
+        report.timings.sync_s / max(costs.policies[name].sync_total_s for name in report.updates)
+        for report in reports
+        if report.updates and report.timings.sync_s > 0
+    ]
+    return {"sync_s": median(factors), "sync_rate": 1 / median(factors)} if factors else {}
+
+
+# Rollouts
+
+
+def _rollout_factors(
+    config: TrainConfig, reports: Sequence[StepReport], sizes: Mapping[str, ModelSize], gpu: Gpu
+) -> tuple[dict[str, float], float]:
+    """Factors that the rollouts show, and how far they are off with them."""
+    stale = config.cluster.staleness
+    # With staleness the seconds in a step's line are those of the rollout that ran beside its update.
+    pairs = [(report, late.timings.rollout_s) for report, late in zip(reports[stale:], reports, strict=False)]
+    pairs = [(report, seconds) for report, seconds in pairs if seconds > 0 and report.lengths]
+    if not pairs:
+        return {}, 0.0
+    pairs = pairs[:: -(-len(pairs) // MOST_STEPS)]
+    contents = [observed(config, [report]) for report, _ in pairs]
+    steps = [drawn(content, config.rollout, seed) for seed, content in enumerate(contents)]
+    measured = [seconds for _, seconds in pairs]
+    known = _run_factor(config, reports)
+
+    def played(factors: Mapping[str, float]) -> list[float]:
+        """ln(played / measured) of each step."""
+        found = []
+        for content, step, seconds in zip(contents, steps, measured, strict=True):
+            costs = costs_of(config, sizes, gpu, content, Seen(factors={**factors, **known}))
+            steady = costs.model_copy(update={"failures_per_hour": 0.0})
+            found.append(math.log(rolled_out(config, steady, content, step).seconds / seconds))
+        return found
+
+    names = [name for name in ROLLOUT if name not in known]
+    found, left = searched(names, played)
+    return {**found, **known}, median(abs(math.exp(each) - 1) for each in left)
+
+
+def _run_factor(config: TrainConfig, reports: Sequence[StepReport]) -> dict[str, float]:
+    """Of `run_s`, from how long run workers were idle, where a run tells."""
+    workers = config.cluster.nodes * config.cluster.run_workers_per_node
+    told = [report for report in reports if "run_workers" in report.timings.idle_s]
+    runs = sum(report.ready * report.designs for report in told) * config.rollout.executions
+    if not runs:
+        return {}
+    busy = sum(_wall_s(config, report) - report.timings.idle_s["run_workers"] for report in told) * workers
+    return {"run_s": max(1e-6, busy / runs / RUN_S)}
+
+
+def _wall_s(config: TrainConfig, report: StepReport) -> float:
+    timings = report.timings
+    if config.cluster.staleness:
+        return max(timings.rollout_s, timings.update_s) + timings.sync_s
+    return timings.rollout_s + timings.update_s + timings.sync_s

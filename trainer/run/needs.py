@@ -1,0 +1,179 @@
+"""What each GPU of a cluster holds in each phase of a step, and how many bytes a sync and a host have to carry.
+
+    rollout   engines work; ranks that share their GPUs are parked in the host's memory
+    sync      new weights are sent piece by piece
+    update    ranks work; engines that share their GPUs sleep, their weights in the host's memory
+
+Formulas over a configuration and the models' shapes; docs/cluster.md has them. Where processes sit is
+`trainer.cluster.layout`'s business, and how long anything takes `trainer.cluster.costs`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel
+
+from trainer.config import PolicyConfig, TrainConfig
+from trainer.run.gpus import GPUS
+from trainer.run.memory import (
+    Memory,
+    cache_per_token,
+    engine_memory,
+    engine_number_bytes,
+    offloaded,
+    rank_at_rest,
+    rank_at_work,
+)
+from trainer.run.sizes import NUMBER_BYTES, ModelSize, UnknownSize, model_folder, model_size
+
+Phase = Literal["rollout", "sync", "update"]
+
+
+class GpuNeeds(BaseModel):
+    """One kind of GPU, or of process where there are none."""
+
+    holds: Literal["rank", "engine", "rank and engine"]
+    count: int
+    phases: dict[Phase, Memory]
+
+    @property
+    def most(self) -> int:
+        """Bytes of the phase that takes most."""
+        return max(memory.total for memory in self.phases.values())
+
+
+class PolicyNeeds(BaseModel):
+    name: str
+    gpus: list[GpuNeeds]
+    cached_tokens: int
+    """That an engine's cache holds."""
+    cached_requests: float
+    """Of full length, prompt and completion."""
+    turn_bytes: int = 0
+    """Of each shared GPU that go to the host or come back when it passes from a rank to an engine, or back."""
+    host_bytes: int
+    """Of all ranks and engines together, in their hosts' memory at most: what is offloaded, parked or asleep."""
+    sync_bytes: int
+    """All weights, once, as they are sent; each engine gets as many."""
+    received_bytes: int
+    """By all engines in one sync."""
+
+
+class ClusterNeeds(BaseModel):
+    """On one kind of GPU."""
+
+    gpu: str
+    """A name in `trainer.run.gpus.GPUS`; empty without GPUs, where figures are those of processes."""
+    gpu_bytes: int | None
+    policies: list[PolicyNeeds]
+
+    @property
+    def lacking(self) -> list[str]:
+        """What does not fit, with what to do; none if all fits."""
+        return [wrong for policy in self.policies for wrong in _lacking(policy, self.gpu, self.gpu_bytes)]
+
+
+def known_sizes(config: TrainConfig) -> dict[str, ModelSize]:
+    """By policy, of those whose `config.json` is here and can be read."""
+    found: dict[str, ModelSize] = {}
+    for name, policy in config.policies.items():
+        folder = model_folder(policy.model)
+        if folder is not None:
+            try:
+                found[name] = model_size(folder)
+            except UnknownSize:
+                continue
+    return found
+
+
+def cluster_needs(config: TrainConfig) -> list[ClusterNeeds]:
+    """For every kind of GPU in `GPUS`, or once without GPUs. Empty where a model's size is unknown."""
+    sizes = known_sizes(config)
+    if len(sizes) < len(config.policies):
+        return []
+    kinds = [(gpu.name, gpu.memory_bytes) for gpu in GPUS.values()] if config.cluster.gpus_per_node else [("", None)]
+    return [needs_on(config, sizes, name, memory_bytes) for name, memory_bytes in kinds]
+
+
+def needs_on(config: TrainConfig, sizes: Mapping[str, ModelSize], gpu: str, gpu_bytes: int | None) -> ClusterNeeds:
+    """On GPUs of `gpu_bytes`. Without any, vLLM's cache is not known and counted as 0."""
+    policies = [_policy(name, policy, config, sizes[name], gpu_bytes or 0) for name, policy in config.policies.items()]
+    return ClusterNeeds(gpu=gpu, gpu_bytes=gpu_bytes, policies=policies)
+
+
+def _policy(name: str, policy: PolicyConfig, config: TrainConfig, size: ModelSize, gpu_bytes: int) -> PolicyNeeds:
+    context = config.rollout.max_prompt_tokens + config.rollout.max_tokens
+    ranks, engines = policy.update.ranks, policy.engine.replicas
+    work = rank_at_work(size, policy, config)
+    rest = rank_at_rest(work)
+    serving = engine_memory(size, policy, gpu_bytes, context)
+    piece = min(size.largest_piece, size.parameters)
+    divided = policy.update.backend == "deepspeed" and policy.update.zero_stage == 3
+    sending = rest.model_copy(update={"gathered": piece * NUMBER_BYTES[policy.dtype]}) if divided else rest
+    piece_bytes = piece * engine_number_bytes(size, policy)
+    parallel = policy.engine.tensor_parallel
+    if config.cluster.layout == "colocated":
+        awake = serving.model_copy(update={"engine_cache": 0, "incoming": piece_bytes})
+        both: dict[Phase, Memory] = {"rollout": serving, "sync": _sum(sending, awake), "update": work}
+        gpus = [GpuNeeds(holds="rank and engine", count=ranks, phases=both)]
+        parked = max(rest.total, serving.engine_weights) * ranks
+        turn_bytes = rest.total + serving.engine_weights
+    else:
+        receiving = serving.model_copy(update={"incoming": piece_bytes})
+        gpus = [
+            GpuNeeds(holds="rank", count=ranks, phases={"rollout": rest, "sync": sending, "update": work}),
+            GpuNeeds(
+                holds="engine",
+                count=engines * parallel,
+                phases={"rollout": serving, "sync": receiving, "update": serving},
+            ),
+        ]
+        parked = turn_bytes = 0
+    tokens = serving.engine_cache // cache_per_token(size, policy)
+    sync_bytes = NUMBER_BYTES[policy.dtype] * size.parameters
+    return PolicyNeeds(
+        name=name,
+        gpus=gpus,
+        cached_tokens=tokens,
+        cached_requests=tokens / context,
+        turn_bytes=turn_bytes,
+        host_bytes=parked + offloaded(size, policy) * ranks,
+        sync_bytes=sync_bytes,
+        received_bytes=sync_bytes * engines,
+    )
+
+
+def _sum(one: Memory, other: Memory) -> Memory:
+    theirs = other.model_dump()
+    return Memory(**{name: count + theirs[name] for name, count in one.model_dump().items()})
+
+
+def _lacking(policy: PolicyNeeds, gpu: str, gpu_bytes: int | None) -> list[str]:
+    if gpu_bytes is None:
+        return []
+    wrong = []
+    for each in policy.gpus:
+        for phase, memory in each.phases.items():
+            if memory.total > gpu_bytes:
+                over = (memory.total - gpu_bytes) / 2**30
+                wrong.append(
+                    f"policies.{policy.name}: {phase} takes {memory.total / 2**30:.1f} GiB on a GPU with its "
+                    f"{each.holds}, {over:.1f} GiB more than an {gpu} has. Fix: {_REMEDY[phase]}"
+                )
+    if policy.cached_requests < 1:
+        wrong.append(
+            f"policies.{policy.name}: the cache of an engine holds {policy.cached_tokens:,} tokens on an {gpu}, less "
+            "than one request of full length. Fix: a larger engine.options.gpu_memory_utilization or "
+            "engine.tensor_parallel, or smaller rollout.max_tokens"
+        )
+    return wrong
+
+
+_REMEDY: dict[Phase, str] = {
+    "rollout": "a smaller engine.options.gpu_memory_utilization",
+    "sync": "a smaller engine.options.gpu_memory_utilization, or more update.ranks",
+    "update": "update.zero_stage = 3, more update.ranks, a smaller max_tokens_per_micro_batch, "
+    "update.offload_optimizer = true, or lora",
+}
