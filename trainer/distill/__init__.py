@@ -5,11 +5,13 @@ Not here: learning from them (`trainer.sft`).
 """
 
 from trainer.distill.distill_log import ROWS, DistillReport
-from trainer.distill.distillation import DistillSettings, distill
+from trainer.distill.distillation import DistillSettings, MakeQuestion, Questions, distill
 
 __all__ = [
     "ROWS",
     "DistillReport",
     "DistillSettings",
+    "MakeQuestion",
+    "Questions",
     "distill",
 ]

@@ -4,14 +4,15 @@ runs become chat rows for both roles.
 Designs come from a teacher, which is shown templates in its prompt, or are templates as they stand; the Designer's row
 has the short prompt in either case. A bad run is data. What fails in an engine or the sandbox itself is tried again,
 then stops the distillation; what is done is kept. What is kept and why is `trainer.distill.distill_rows`', the files
-are `trainer.distill.distill_log`'s. Nothing here trains.
+are `trainer.distill.distill_log`'s. Nothing here trains, and making questions in other processes is
+`trainer.cluster.spread`'s business.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -73,6 +74,21 @@ class DistillSettings(BaseModel):
     retries: int = Field(default=3, ge=0)
     """How often a design or a run that failed for infrastructure is tried again."""
 
+    def questions_at_once(self, designs: int) -> int:
+        """Enough questions of so many designs for all turns, and no more: what is under way is lost when this is
+        broken off."""
+        return self.max_concurrent // designs + 1
+
+    def shared_among(self, workers: int) -> DistillSettings:
+        """For each of so many processes, which together have as much under way as these settings say; what a question
+        has under way is in one of them."""
+        busy = min(workers, self.questions_at_once(self.designs))
+        return self.model_copy(update={"max_concurrent": -(-self.max_concurrent // busy)})
+
+
+MakeQuestion = Callable[[Problem, Sequence[TemplateProgram]], Awaitable[QuestionRecord]]
+"""`await make(problem, chosen)` is all that is done for a question; `chosen` are its designs without a teacher."""
+
 
 async def distill(
     problems: Sequence[Problem],
@@ -86,6 +102,7 @@ async def distill(
     tasks: Mapping[str, str] | None = None,
     resume: bool = False,
     watch: Callable[[DistillReport], None] = lambda _: None,
+    make: MakeQuestion | None = None,
 ) -> DistillReport:
     """`settings.designs` designs for each problem, each run `settings.executions` times with `executor` as its agents.
 
@@ -94,7 +111,8 @@ async def distill(
     `rows.jsonl`, which `trainer.sft.chat_rows.read_rows` reads, and `attempts.jsonl`, a line per question with all that
     was done. With `resume`, questions that are done there are not done again. `tasks` names the task of a problem's id.
     `watch` is told the sums after each question, once at the beginning too. The sandbox needs the preloads
-    `designer.check` and, for math, `tasks.MATH_WORKER`.
+    `designer.check` and, for math, `tasks.MATH_WORKER`. `make` makes questions elsewhere as `Questions` would here;
+    engines are then only asked for their names, and the sandbox checks templates.
 
     Raises `EngineFailed` or `SandboxUnavailable` when retries did not help, OSError when the folder cannot be written,
     and ValueError for problems with equal ids, for a problem without templates, for a template that may not run, and
@@ -114,14 +132,22 @@ async def distill(
         missing = log.missing()
         wanted = [problem for problem in problems if problem.id in missing]
         programs = [] if designer is not None else await checked_programs(bank, wanted, sandbox)
-        distillation = _Distillation(executor, sandbox, designer, bank, programs, settings, tasks or {})
+        if make is None:
+            make = Questions(
+                executor=executor,
+                sandbox=sandbox,
+                designer=designer,
+                templates=bank,
+                settings=settings,
+                tasks=tasks or {},
+            ).make
         remaining = iter(wanted)
-        # Enough questions for all turns, and no more: what is under way is lost when this is broken off.
-        at_once = settings.max_concurrent // min(settings.designs, len(programs) or settings.designs) + 1
+        at_once = settings.questions_at_once(min(settings.designs, len(programs) or settings.designs))
 
         async def work() -> None:
             for problem in remaining:  # shared by all workers
-                log.add(await distillation.question(problem))
+                seed = derived_seed(settings.seed, problem.id, "templates")
+                log.add(await make(problem, drawn(programs, problem, settings.designs, seed)))
                 watch(log.report)
 
         try:
@@ -135,30 +161,31 @@ async def distill(
     return report
 
 
-@dataclass(frozen=True, slots=True)
-class _Distillation:
-    """What all questions of one distillation share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """Does what there is to do for a question in this process. Fields as `distill` has them."""
 
     executor: Engine
     sandbox: Sandbox
-    designer: Engine | None
-    bank: Sequence[Template]
-    programs: Sequence[TemplateProgram]
     settings: DistillSettings
-    tasks: Mapping[str, str]
+    designer: Engine | None = None
+    templates: Sequence[Template] = ()
+    """That a teacher is shown some of."""
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    engine_of_run: Callable[[Engine, int], Engine] = lambda engine, seed: engine
+    """What a design or a run with this seed asks, where several engines stand behind one name."""
     turns: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "turns", asyncio.Semaphore(self.settings.max_concurrent))
 
-    async def question(self, problem: Problem) -> QuestionRecord:
+    async def make(self, problem: Problem, chosen: Sequence[TemplateProgram]) -> QuestionRecord:
+        """See `MakeQuestion`."""
         started = time.monotonic()
         async with asyncio.TaskGroup() as group:
             if self.designer is not None:
                 designs = [self.sampled(problem, self.designer, number) for number in range(self.settings.designs)]
             else:
-                seed = derived_seed(self.settings.seed, problem.id, "templates")
-                chosen = drawn(self.programs, problem, self.settings.designs, seed)
                 designs = [self.taken(problem, each, number) for number, each in enumerate(chosen)]
             tasks = [group.create_task(design) for design in designs]
         records, rows = self._kept([task.result() for task in tasks])
@@ -218,17 +245,18 @@ class _Distillation:
         return record, rows
 
     async def asked(self, problem: Problem, teacher: Engine, number: int) -> Design:
+        seed = derived_seed(self.settings.seed, problem.id, number)
         async with self.turns:
             return await sample_design(
                 problem.question,
-                teacher,
+                self.engine_of_run(teacher, seed),
                 self.sandbox,
                 wall_s=self.settings.limits.wall_s,
                 sampling=self.settings.designer_sampling,
-                templates=self.bank,
+                templates=self.templates,
                 k=self.settings.k,
                 repair=self.settings.repair,
-                seed=derived_seed(self.settings.seed, problem.id, number),
+                seed=seed,
             )
 
     async def runs(
@@ -248,14 +276,15 @@ class _Distillation:
 
     async def run(self, problem: Problem, program: str, number: int, origin: Origin) -> tuple[RunRecord, list[Row]]:
         """One execution; its rows if it is kept."""
+        seed = derived_seed(self.settings.seed, problem.id, origin.design, number)
         async with self.turns:
             run = await self.sandbox.run_program(
                 program,
                 problem.question,
-                engine=self.executor,
+                engine=self.engine_of_run(self.executor, seed),
                 limits=self.settings.limits,
                 sampling=self.settings.sampling,
-                seed=derived_seed(self.settings.seed, problem.id, origin.design, number),
+                seed=seed,
             )
             raise_infrastructure(run)
             reward = await paper_reward(problem, run, self.sandbox)

@@ -92,12 +92,13 @@ class AttemptLog:
             self._file.write(line_of(attempt).encode())
             self._file.flush()
 
-    def trace(self, problem: str, attempt: int) -> str | None:
-        """Where the Trace of an attempt's run goes, relative to the folder."""
+    def trace(self, problem: str, attempt: int) -> Path | None:
+        """Where the Trace of an attempt's run goes."""
         if self.folder is None:
             return None
         readable = re.sub(r"[^\w.-]+", "_", problem, flags=re.ASCII)[:80]
-        return f"{TRACES}/{readable}-{zlib.crc32(problem.encode(errors='replace')):08x}-{attempt}.jsonl"
+        number = zlib.crc32(problem.encode(errors="replace"))
+        return self.folder / TRACES / f"{readable}-{number:08x}-{attempt}.jsonl"
 
     def __enter__(self) -> AttemptLog:
         return self

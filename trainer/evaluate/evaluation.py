@@ -2,15 +2,15 @@
 
 An attempt is a design (by a Designer policy, the template bank, or one given program), one run in the sandbox and its
 grade, R_correct of Eq. 10. A bad run is data. What fails in an engine or the sandbox itself is tried again, then stops
-the evaluation; what is done is kept. Nothing here trains, and sums over attempts are
-`trainer.evaluate.evaluation_report`'s.
+the evaluation; what is done is kept. Nothing here trains, sums over attempts are
+`trainer.evaluate.evaluation_report`'s, and making them in other processes is `trainer.cluster.spread`'s business.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from sandbox.protocol import Sandbox
 from tasks.problems import Problem
 from trainer.credit import correctness
 from trainer.disk import check_ids, check_same, problem_digest
-from trainer.evaluate.attempts import Attempt, AttemptLog
+from trainer.evaluate.attempts import TRACES, Attempt, AttemptLog
 from trainer.rollout import TraceFile, derived_seed, raise_infrastructure, retried
 from workflow.answers import final_answer
 from workflow.completion import Completion, Sampling
@@ -68,6 +68,10 @@ class _Designed:
     replies: list[Completion] = field(default_factory=list)
 
 
+MakeAttempt = Callable[[Problem, int, Path | None], Awaitable[Attempt]]
+"""`await make(problem, number, trace)` is that attempt at the problem; the run's Trace goes into the file `trace`."""
+
+
 async def evaluate(
     problems: Sequence[Problem],
     *,
@@ -79,6 +83,7 @@ async def evaluate(
     tasks: Mapping[str, str] | None = None,
     folder: Path | None = None,
     watch: Callable[[Attempt], None] = lambda _: None,
+    make: MakeAttempt | None = None,
 ) -> list[Attempt]:
     """`settings.k` attempts at each problem, ordered by problem and attempt; at most `max_concurrent` are under way.
 
@@ -86,6 +91,7 @@ async def evaluate(
     `tasks` names the task of a problem's id, for the report. `folder` gets a line per attempt in `results.jsonl` and a
     Trace per run in `traces/`; attempts that it holds already are not made again. `watch` is told of each attempt,
     those of the folder first. The sandbox needs the preloads `designer.check` and, for math, `tasks.MATH_WORKER`.
+    `make` makes attempts elsewhere as `Attempts` would here; engines are then only asked for their names.
 
     Raises `EngineFailed` or `SandboxUnavailable` when retries did not help, OSError when the folder cannot be written,
     and ValueError for problems with equal ids, for both `designer` and `program`, and for a folder of another
@@ -100,7 +106,15 @@ async def evaluate(
         **settings.model_dump(mode="json", exclude={"k", "max_concurrent", "retries"}),
     }
     with AttemptLog(folder, made_by) as log:
-        evaluation = _Evaluation(executor, sandbox, designer, program, settings, tasks or {}, log)
+        if make is None:
+            make = Attempts(
+                executor=executor,
+                sandbox=sandbox,
+                designer=designer,
+                program=program,
+                settings=settings,
+                tasks=tasks or {},
+            ).make
         wanted = [(problem, number) for problem in problems for number in range(settings.k)]
         done = _kept(log, wanted)
         for attempt in done.values():
@@ -109,7 +123,8 @@ async def evaluate(
 
         async def work() -> None:
             for problem, number in missing:  # shared by all workers
-                attempt = await retried(partial(evaluation.attempt, problem, number), settings.retries)
+                trace = log.trace(problem.id, number)
+                attempt = await retried(partial(make, problem, number, trace), settings.retries)
                 log.add(attempt)
                 done[problem.id, number] = attempt
                 watch(attempt)
@@ -138,26 +153,27 @@ def _kept(log: AttemptLog, wanted: Sequence[tuple[Problem, int]]) -> dict[tuple[
     return {place: kept[place] for place in digests if place in kept}
 
 
-@dataclass(frozen=True, slots=True)
-class _Evaluation:
-    """What all attempts of one evaluation share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """Makes attempts in this process. Fields as `evaluate` has them."""
 
     executor: Engine
     sandbox: Sandbox
-    designer: Engine | None
-    program: str | None
     settings: EvalSettings
-    tasks: Mapping[str, str]
-    log: AttemptLog
+    designer: Engine | None = None
+    program: str | None = None
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    engine_of_run: Callable[[Engine, int], Engine] = lambda engine, seed: engine
+    """What a run with this seed asks, where several engines stand behind one name."""
 
-    async def attempt(self, problem: Problem, number: int) -> Attempt:
+    async def make(self, problem: Problem, number: int, trace: Path | None) -> Attempt:
+        """See `MakeAttempt`."""
         started = time.monotonic()
         seed = derived_seed(self.settings.seed, problem.id, number)
         designed = await self.design(problem, seed)
         correct = answered = False
-        failure, verdict, trace, run = designed.failure, "", None, None
+        failure, verdict, run = designed.failure, "", None
         if designed.program is not None and failure is None:
-            trace = self.log.trace(problem.id, number)
             run = await self.run(problem, designed.program, seed, trace)
             failure = run.failure
             if failure is None:
@@ -188,7 +204,7 @@ class _Evaluation:
             usage=usage_report([run.trace] if run is not None else [], designed.replies).by_role,
             reply_tokens={role: [c.usage.completion_tokens for c in each] for role, each in replies.items() if each},
             duration_s=round(time.monotonic() - started, 4),
-            trace=trace,
+            trace=f"{TRACES}/{trace.name}" if run is not None and trace is not None else None,
         )
 
     async def design(self, problem: Problem, seed: int) -> _Designed:
@@ -209,7 +225,7 @@ class _Evaluation:
     async def sampled(self, problem: Problem, designer: Engine, seed: int) -> _Designed:
         design = await sample_design(
             problem.question,
-            designer,
+            self.engine_of_run(designer, seed),
             self.sandbox,
             wall_s=self.settings.limits.wall_s,
             sampling=self.settings.designer_sampling,
@@ -224,16 +240,15 @@ class _Evaluation:
             replies=[turn.completion for turn in design.turns],
         )
 
-    async def run(self, problem: Problem, program: str, seed: int, trace: str | None) -> Run:
-        folder = self.log.folder
+    async def run(self, problem: Problem, program: str, seed: int, trace: Path | None) -> Run:
         run = await self.sandbox.run_program(
             program,
             problem.question,
-            engine=self.executor,
+            engine=self.engine_of_run(self.executor, seed),
             limits=self.settings.limits,
             sampling=self.settings.sampling,
             seed=seed,
-            sink=TraceFile(None if folder is None or trace is None else folder / trace),
+            sink=TraceFile(trace),
         )
         raise_infrastructure(run)
         return run
