@@ -29,7 +29,7 @@ from engine.vllm import Transfer, VLLMEngine
 from sandbox.named import named_sandbox
 from tasks import MATH_WORKER
 from tasks.problems import Problem
-from trainer.cluster.engine_pool import EnginePool, NotServing, PoolTable
+from trainer.cluster.engine_pool import EnginePool, NotServing, PoolTable, engine_of_run
 from trainer.cluster.fencing import fenced
 from trainer.cluster.parcels import unpacked
 from trainer.config import PolicyConfig, RolloutConfig
@@ -178,9 +178,10 @@ def _asked(held: Any, method: str, arguments: Sequence[Any]) -> Any:
 
 
 class EngineActor:
-    """One engine of a policy. It serves nobody before its first weights are committed, nor after it was shelved."""
+    """One engine of a policy. It serves nobody before its first weights are committed, nor after it was shelved. Where
+    nothing is trained, those are the weights that it was loaded with: `commit(0)`."""
 
-    def __init__(self, policy: PolicyConfig, context: int, transfer: Transfer | None = None) -> None:
+    def __init__(self, policy: PolicyConfig, context: int | None, transfer: Transfer | None = None) -> None:
         self._make = partial(local_engine, policy, context, transfer)
         self._engine: Any = None
         self._gate = Gate()
@@ -322,7 +323,7 @@ class RunWorker:
             sandbox=self.sandbox,
             reward=work.reward,
             program=work.program,
-            engine_of_run=lambda engine, seed: engine.for_run(seed) if isinstance(engine, EnginePool) else engine,
+            engine_of_run=engine_of_run,
         )
         return identity()
 

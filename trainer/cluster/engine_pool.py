@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.protocol import Engine
 from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Limit
 from trainer.rollout import derived_seed
 from workflow.completion import Completion, CompletionRequest
@@ -32,10 +33,11 @@ class PoolTable:
 
 class EnginePool:
     """See `engine.protocol.Engine`. A request that an engine lost is made again on another one: with the same seed and
-    the same weights it brings the same completion. Where no engine serves, requests wait, `wait_s` at most."""
+    the same weights it brings the same completion. Where no engine serves, requests wait, `wait_s` at most. Its name is
+    that of its engines, where they have one."""
 
-    def __init__(self, policy: str, *, wait_s: float, call_s: float) -> None:
-        self.name = f"engines of {policy}"
+    def __init__(self, policy: str, *, wait_s: float, call_s: float, name: str = "") -> None:
+        self.name = name or f"engines of {policy}"
         self._wait_s, self._limit = wait_s, Limit("cluster.call_timeout_s", call_s)
         self._engines: dict[int, Actor] = {}
         self._doom = ""
@@ -79,6 +81,11 @@ class EnginePool:
 
     async def close(self) -> None:
         self.serve(PoolTable([], "the pool is closed. Fix: make a new one"))
+
+
+def engine_of_run(engine: Engine, seed: int) -> Engine:
+    """What the run with this seed asks: its own engine of a pool."""
+    return engine.for_run(seed) if isinstance(engine, EnginePool) else engine
 
 
 @dataclass(frozen=True)

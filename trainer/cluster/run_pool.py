@@ -1,4 +1,5 @@
-"""Rollouts spread over run workers: a question's designs are one unit of work, each design with its runs another.
+"""Work spread over run workers. Of rollouts a question's designs are one unit of work, each design with its runs
+another.
 
 Results are ordered by where they are in the tree, not by arrival. A unit whose worker is lost is done anew on another
 one, with the same seeds and over the same traces. A worker has at most `UNITS_AHEAD` units more than it can run
@@ -76,7 +77,7 @@ class RunPool:
         return [task.result() for task in tasks]
 
     async def _question(self, problem: Problem, seed: int, folder: Path | None, watch: Watch) -> QuestionTree:
-        designs: list[Design] = await self._unit("designs", f"{problem.id}", problem, seed, folder)
+        designs: list[Design] = await self.unit("designs", f"{problem.id}", problem, seed, folder)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._design(problem, seed, folder, design, watch)) for design in designs]
         return QuestionTree(problem=problem, designs=[task.result() for task in tasks])
@@ -84,17 +85,18 @@ class RunPool:
     async def _design(
         self, problem: Problem, seed: int, folder: Path | None, design: Design, watch: Watch
     ) -> DesignResult:
-        result = await self._unit("design", f"{problem.id}/{design.index}", problem, seed, folder, design)
+        result = await self.unit("design", f"{problem.id}/{design.index}", problem, seed, folder, design)
         for execution in result.executions:
             watch(execution)
         watch(result)
         return result
 
-    async def _unit(self, method: str, key: str, *arguments: Any) -> Any:
+    async def unit(self, method: str, *arguments: Any) -> Any:
+        """What a worker's method returns: of the least busy worker, and of another one where that is lost."""
         while True:
             worker = await self._free()
             try:
-                return await worker.actor.call(method, key, *arguments, limit=self.call)
+                return await worker.actor.call(method, *arguments, limit=self.call)
             except (ActorLost, CallTimedOut) as error:
                 await self.lost(worker.number, worker.actor, error)
             finally:

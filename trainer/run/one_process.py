@@ -130,9 +130,9 @@ def _policy(name: str, config: TrainConfig, stack: AsyncExitStack) -> _Policy:
     return _Policy(backend, engine)
 
 
-def local_engine(policy: PolicyConfig, context: int, transfer: Transfer | None = None) -> LiveEngine:
-    """An engine in this process, for prompts and completions of `context` tokens together. `transfer` is how vLLM is to
-    take weights from other processes."""
+def local_engine(policy: PolicyConfig, context: int | None, transfer: Transfer | None = None) -> LiveEngine:
+    """An engine in this process, for prompts and completions of `context` tokens together; None is the model's own.
+    `transfer` is how vLLM is to take weights from other processes."""
     settings = policy.engine
     if settings.kind == "vllm":
         return VLLMEngine(
