@@ -6,7 +6,7 @@ trainer, and who starts and ends processes.
 
 from engine.vllm.control_client import ControlClient
 from engine.vllm.in_process import VLLMEngine, sampling_params
-from engine.vllm.leftovers import family, files_of
+from engine.vllm.remains import family, files_of
 from engine.vllm.served import ServedEngine
 from engine.vllm.transfer import Sender, Sent, Transfer, TransferFailed
 from engine.vllm.weight_stream import Tally, Weight, ZeroSource, told_of

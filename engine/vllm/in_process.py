@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from engine.chat import ChatFormat
 from engine.protocol import Probe
-from engine.vllm.leftovers import family, files_of
+from engine.vllm.remains import family, files_of
 from engine.vllm.live_weights import LiveWeights, tell
 from engine.vllm.starting import Start
 from engine.vllm.transfer import Transfer
