@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 from engine.chat import ChatFormat
 from engine.protocol import Probe
-from engine.vllm.remains import family, files_of
 from engine.vllm.live_weights import LiveWeights, tell
+from engine.vllm.remains import family, files_of
 from engine.vllm.starting import Start
 from engine.vllm.transfer import Transfer
 from workflow.completion import Completion, CompletionRequest, FinishReason, Sampling, Usage
