@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,7 +30,8 @@ sys.stdin.read()
 
 
 class Outside:
-    """Make it before the sandboxes that attacks run in: its secret is in the environment that they start from."""
+    """Make it before the sandboxes that attacks run in: its secret is in the environment that they start from. Signals
+    are noticed where it is made in the main thread."""
 
     def __init__(self) -> None:
         self.secret = secrets.token_hex(16)
@@ -55,7 +57,8 @@ class Outside:
             listening.setblocking(False)
         self._start_bystander()
         self.signals: list[int] = []
-        self._old = {number: signal.signal(number, self._note) for number in WATCHED_SIGNALS}
+        watched = WATCHED_SIGNALS if threading.current_thread() is threading.main_thread() else ()
+        self._old = {number: signal.signal(number, self._note) for number in watched}
         self._files = self._look()
 
     @staticmethod

@@ -28,6 +28,8 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # The sandbox needs asyncio's own loop: uvloop, which vLLM brings, closes descriptors under files that it was given.
+    "RAY_USE_UVLOOP": "0",
 }
 TOKEN_FILE = Path("~/.ray/auth_token")
 """What `ray start` has made on a head node, to be copied to all others."""
