@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from engine.protocol import Probe
 from trainer.samples import Sample
@@ -31,13 +31,28 @@ class PolicyObjective(BaseModel):
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     clip_high: float = Field(default=0.2, gt=0)
     """1 - clip_low and 1 + clip_high bound the ratio; Eq. 2 has one epsilon for both, DAPO's clip-higher 0.28 above."""
+    correction: Literal["truncate", "mask"] = "truncate"
+    """What is done with each token's importance weight pi_old / pi_behaviour, for an engine whose log-probabilities
+    differ from the trainer's or are of older weights: cut at the bounds (truncated importance sampling, Yao et al.,
+    2025), or where it is beyond them set to 0, so that the token teaches nothing (IcePop, Ling team, 2025)."""
     truncation: float | None = Field(default=2.0, gt=0)
-    """Truncated importance sampling: each token's weight is min(pi_old / pi_behaviour, this), for an engine whose
-    log-probabilities differ from the trainer's. None leaves it out."""
+    """The upper bound. None leaves the weights out."""
+    truncation_low: float = Field(default=0.0, ge=0)
+    """The lower bound; IcePop takes 0.5, with 5 above."""
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Times the KL divergence from the reference policy (the weights at the start), added to the loss."""
     mini_batches: int = Field(default=1, ge=1)
     """Optimizer steps per update: the samples are dealt into as many parts, in their order."""
+
+
+    @model_validator(mode="after")
+    def _bounds(self) -> PolicyObjective:
+        if self.truncation is not None and self.truncation_low > self.truncation:
+            raise ValueError(
+                f"truncation_low = {self.truncation_low:g} is above truncation = {self.truncation:g}. "
+                "Fix: a lower bound below 1, an upper one above it"
+            )
+        return self
 
 
 class ImitationObjective(BaseModel):
@@ -90,7 +105,10 @@ class UpdateReport(BaseModel):
     gap_p99: float = 0.0
     gap_max: float = 0.0
     truncated: float = 0.0
-    """Share of tokens whose importance weight was cut."""
+    """Share of tokens whose importance weight was out of bounds: cut or masked, as the objective's correction says."""
+    below: float = 0.0
+    """Share of tokens whose importance weight was under the lower bound; the others of `truncated` were over the upper
+    one."""
     duration_s: float = 0.0
 
 

@@ -123,12 +123,20 @@ def clipped_surrogate(
 
 
 def importance(
-    old: torch.Tensor, behaviour: torch.Tensor, mask: torch.Tensor, truncation: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Truncated importance sampling: min(pi_old / pi_behaviour, truncation) at each token, without gradient, and where
-    it was cut (Yao et al., 2025, "Your efficient RL framework secretly brings you off-policy RL training")."""
+    old: torch.Tensor,
+    behaviour: torch.Tensor,
+    mask: torch.Tensor,
+    high: float,
+    low: float = 0.0,
+    correction: Literal["truncate", "mask"] = "truncate",
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Importance weights w = pi_old / pi_behaviour at each token, without gradient, and where they were below and above
+    the bounds. `truncate` cuts them there (Yao et al., 2025, "Your efficient RL framework secretly brings you
+    off-policy RL training"); `mask` takes 0 in place of those beyond (IcePop, Ling team, 2025)."""
     weights = (old - behaviour).detach().masked_fill(~mask, 0).exp()
-    return weights.clamp(max=truncation), (weights > truncation) & mask
+    below, above = (weights < low) & mask, (weights > high) & mask
+    bounded = weights.masked_fill(below | above, 0) if correction == "mask" else weights.clamp(low, high)
+    return bounded, below, above
 
 
 def divergence(logprobs: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -150,6 +158,7 @@ class PolicyTerms:
     gap: torch.Tensor
     """|log pi_old - log pi_behaviour|."""
     truncated: torch.Tensor
+    below: torch.Tensor
 
 
 def policy_terms(
@@ -168,9 +177,11 @@ def policy_terms(
     old = old.detach()
     ratio = ratios(logprobs, old, mask, objective.ratio)
     value, clipped = clipped_surrogate(ratio, advantages, objective.clip_low, objective.clip_high)
-    truncated = torch.zeros_like(mask)
+    below = above = torch.zeros_like(mask)
     if objective.truncation is not None:
-        correction, truncated = importance(old, behaviour, mask, objective.truncation)
+        correction, below, above = importance(
+            old, behaviour, mask, objective.truncation, objective.truncation_low, objective.correction
+        )
         value = value * correction
     cost = -value
     kl = torch.zeros_like(cost)
@@ -183,7 +194,8 @@ def policy_terms(
         clipped=clipped,
         kl=kl.detach(),
         gap=(old - behaviour).masked_fill(~mask, 0).abs(),
-        truncated=truncated,
+        truncated=below | above,
+        below=below,
     )
 
 

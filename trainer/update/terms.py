@@ -66,7 +66,7 @@ def terms_of(
             objective=objective,
             reference=rows_of(reference, batch),
         )
-        for name in ("ratio", "clipped", "kl", "gap", "truncated"):
+        for name in ("ratio", "clipped", "kl", "gap", "truncated", "below"):
             tally[name].append(getattr(found, name)[batch.mask].float())
         return found.loss
 
@@ -76,7 +76,8 @@ def terms_of(
 def means(tally: Mapping[str, Sequence[torch.Tensor]]) -> dict[str, float]:
     """The part of an `UpdateReport` that is about tokens."""
     found = {name: torch.cat(list(values)).double() for name, values in tally.items()}
-    report = {name: float(found[name].mean()) for name in ("clipped", "kl", "entropy", "truncated") if name in found}
+    plain = ("clipped", "kl", "entropy", "truncated", "below")
+    report = {name: float(found[name].mean()) for name in plain if name in found}
     if "ratio" in found:
         report |= {"ratio_mean": float(found["ratio"].mean()), "ratio_max": float(found["ratio"].max())}
     if "gap" in found:

@@ -126,10 +126,33 @@ def test_a_sample_without_tokens_counts_as_one_and_adds_nothing() -> None:
 
 def test_truncated_importance_weights_of_one_half_three_and_one() -> None:
     old, behaviour = tensor([-1.0, -1.0, -1.0]), tensor([-1.0 + LN2, -1.0 - math.log(3), 5.0])
-    weights, cut = importance(old.requires_grad_(), behaviour, tensor([True, True, False]), 2.0)
+    weights, below, above = importance(old.requires_grad_(), behaviour, tensor([True, True, False]), 2.0)
     close(weights, [0.5, 2.0, 1.0])
-    assert cut.tolist() == [[False, True, False]]
+    assert (below.tolist(), above.tolist()) == ([[False] * 3], [[False, True, False]])
     assert not weights.requires_grad
+
+
+def test_importance_weights_beyond_either_bound_are_cut_or_masked() -> None:
+    """Weights 1/4, 1/2, 1, 3 and 8 with the bounds 1/2 and 5: IcePop takes 0 for the first and the last."""
+    ratios = [0.25, 0.5, 1.0, 3.0, 8.0]
+    old, behaviour = tensor([0.0] * 5), tensor([-math.log(each) for each in ratios])
+    mask = tensor([True] * 5)
+    cut, below, above = importance(old, behaviour, mask, 5.0, 0.4999)
+    close(cut, [0.4999, 0.5, 1.0, 3.0, 5.0])
+    masked, *_ = importance(old, behaviour, mask, 5.0, 0.4999, "mask")
+    close(masked, [0.0, 0.5, 1.0, 3.0, 0.0])
+    assert below.tolist() == [[True, False, False, False, False]]
+    assert above.tolist() == [[False, False, False, False, True]]
+    objective = PolicyObjective(correction="mask", truncation=5.0, truncation_low=0.4999)
+    found = terms(old, mask, [1.0], objective, behaviour=behaviour)
+    assert found.loss.item() == pytest.approx(-(0.5 + 1 + 3) / 5)
+    assert found.truncated.tolist() == [[True, False, False, False, True]]
+    assert found.below.tolist() == below.tolist()
+
+
+def test_bounds_that_leave_nothing_between_them_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"truncation_low = 3 is above truncation = 2\. Fix: "):
+        PolicyObjective(truncation_low=3.0)
 
 
 def test_truncated_importance_weighs_each_token_of_the_surrogate() -> None:
