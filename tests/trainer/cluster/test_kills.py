@@ -1,7 +1,9 @@
 """Processes of a run are killed and stopped: the run ends as one that nobody disturbed, and nothing of it is left."""
 
+import multiprocessing
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from clusters import alone, clustered, gone, hit, run, seats, steps_of, traces_o
 
 from trainer.run.runtime import Phase
 from trainer.trees import Execution
+from workflow.failures import EngineFailed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -70,3 +73,96 @@ def test_workers_engines_and_ranks_are_killed_and_stopped(
     assert training.optimizer_state(tmp_path / "run") == training.optimizer_state(tmp_path / "alone")
     assert traces_of(tmp_path / "run") == traces_of(tmp_path / "alone")
     assert os.getpid() not in blows.seen
+
+
+def test_one_rank_of_a_group_is_killed_and_one_is_stopped(
+    ray_address: str, model: Path, problems: Path, tmp_path: Path
+) -> None:
+    """Of ZeRO-3's two ranks: the whole group is made anew, and goes on bit for bit."""
+    pytest.importorskip("deepspeed")
+    config = clustered(model, problems, ray_address, ranks=2, steps=4)
+    run(config, tmp_path / "undisturbed")
+    blows = Blows((1, "updating p0", "rank", 1, signal.SIGKILL), (2, "new weights for p0", "rank", 0, signal.SIGSTOP))
+    phases = run(config, tmp_path / "run", disturb=blows)
+    assert len(blows.hit) == 2
+    back = [name for name in phases if name.startswith("going back")]
+    assert len(back) == 2
+    assert all("of p0" in name for name in back)  # which rank, and in what
+    assert gone(sorted(blows.seen), 30)
+    assert steps_of(tmp_path / "run") == steps_of(tmp_path / "undisturbed")
+    assert training.final_weights(tmp_path / "run") == training.final_weights(tmp_path / "undisturbed")
+
+
+def _in_child(config: Any, out: Path, resume: bool) -> None:
+    def tell(runtime: Any, event: object) -> None:
+        if hasattr(runtime, "_watching"):
+            pids = [seat.identity.pid for seat in runtime._assembly.seats.seated if seat.identity]
+            (out.parent / "pids").write_text(" ".join(map(str, pids)))
+
+    run(config, out, resume=resume, disturb=tell)
+
+
+def test_the_driver_is_killed_and_resumes(ray_address: str, model: Path, problems: Path, tmp_path: Path) -> None:
+    config = clustered(model, problems, ray_address, steps=4)
+    child = multiprocessing.get_context("spawn").Process(target=_in_child, args=(config, tmp_path / "run", False))
+    child.start()
+    metrics_file = tmp_path / "run" / "metrics.jsonl"
+    ends = time.monotonic() + 240
+    while not (metrics_file.exists() and metrics_file.read_text().count("\n") >= 2):
+        assert time.monotonic() < ends
+        assert child.is_alive()
+        time.sleep(0.05)
+    child.kill()
+    child.join(30)
+    pids = [int(each) for each in (tmp_path / "pids").read_text().split()]
+    assert len(pids) >= 5
+    assert gone(pids, 30)
+    run(config, tmp_path / "run", resume=True)
+    training.run(alone(config), tmp_path / "alone")
+    assert steps_of(tmp_path / "run") == steps_of(tmp_path / "alone")
+    assert training.final_weights(tmp_path / "run") == training.final_weights(tmp_path / "alone")
+
+
+def test_a_process_that_is_lost_too_often_ends_the_run_with_all_that_was(
+    ray_address: str, model: Path, problems: Path, tmp_path: Path
+) -> None:
+    config = clustered(model, problems, ray_address, steps=3, cluster={"restarts_per_hour": 1})
+    blows = Blows((0, "rollout", "engine", 0, signal.SIGKILL), (1, "rollout", "engine", 0, signal.SIGKILL))
+    with pytest.raises(EngineFailed, match=r"2 processes were lost within an hour, .*_per_hour=1: .*; "):
+        run(config, tmp_path / "run", disturb=blows)
+    assert gone(sorted(blows.seen), 30)
+    patient = config.cluster.model_copy(update={"restarts_per_hour": 9})
+    run(config.model_copy(update={"cluster": patient}), tmp_path / "run", resume=True)
+    assert len(steps_of(tmp_path / "run")) == 3
+
+
+def test_a_node_is_lost_and_another_one_comes(model: Path, problems: Path, tmp_path: Path) -> None:
+    """Two nodes on this machine; the raylet of the second is killed, and a third takes its place."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3, "include_dashboard": False}, connect=False)
+    try:
+        other = cluster.add_node(num_cpus=3)
+        config = clustered(
+            model, problems, cluster.address, engines=2, steps=4, cluster={"nodes": 2, "run_workers_per_node": 1}
+        )
+        struck: list[int] = []
+
+        def strike(runtime: Any, event: object) -> None:
+            if isinstance(event, Phase) and (event.step, event.name) == (1, "new weights for p0") and not struck:
+                struck.extend(
+                    seat.identity.pid
+                    for seat in runtime._assembly.seats.seated
+                    if seat.identity and seat.process.node == other.node_id
+                )
+                cluster.remove_node(other, allow_graceful=False)
+                cluster.add_node(num_cpus=3)
+
+        phases = run(config, tmp_path / "run", disturb=strike)
+        assert struck
+        assert [name for name in phases if name.startswith("going back")]
+        assert gone(struck, 30)
+    finally:
+        cluster.shutdown()
+    training.run(alone(config), tmp_path / "alone")
+    assert steps_of(tmp_path / "run") == steps_of(tmp_path / "alone")
