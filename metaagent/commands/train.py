@@ -11,6 +11,8 @@ import os
 import shlex
 import signal
 import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +39,7 @@ from recipes import recipe_path
 
 if TYPE_CHECKING:
     from trainer.config import TrainConfig
-    from trainer.run import Memory, Plan, PolicyPlan, SourcePlan
+    from trainer.run import Memory, Plan, PolicyPlan, Runtime, SourcePlan
 
 STAGES_SHOWN = 6
 
@@ -142,8 +144,9 @@ def _planned(config: TrainConfig) -> Plan:
 
 
 async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView, writers: Writers) -> None:
+    from trainer.cluster import ClusterError
     from trainer.disk import CheckpointError
-    from trainer.run import OneProcess, Phase, StepReport
+    from trainer.run import Phase, StepReport, StepsLost
     from trainer.run import train as run
     from trainer.trees import DesignResult, Execution
     from trainer.update import UpdateFailed
@@ -154,13 +157,26 @@ async def _run(config: TrainConfig, out: Path, resume: bool, view: TrainingView,
 
     if (task := asyncio.current_task()) is not None:  # SIGINT cancels it already
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    async with open_sandbox(config.rollout.sandbox, grading=True) as sandbox:
+    async with _runtime(config) as runtime:
         try:
-            await run(OneProcess(config, sandbox), out, resume=resume, watch=watch)
+            await run(runtime, out, resume=resume, watch=watch)
         except ValueError as error:  # another run's folder, a model, data or a configuration that cannot be used
             usage_error(str(error))
-        except (CheckpointError, UpdateFailed, OSError) as error:  # OSError: a full disk
+        except (CheckpointError, ClusterError, StepsLost, UpdateFailed, OSError) as error:  # OSError: a full disk
             raise Stop(str(error), ExitCode.FAILED) from error
+
+
+@asynccontextmanager
+async def _runtime(config: TrainConfig) -> AsyncIterator[Runtime]:
+    """One process with its sandbox, or a cluster, whose run workers have theirs."""
+    from trainer.cluster import ClusterRuntime
+    from trainer.run import OneProcess
+
+    if config.cluster.layout == "one-process":
+        async with open_sandbox(config.rollout.sandbox, grading=True) as sandbox:
+            yield OneProcess(config, sandbox)
+    else:
+        yield ClusterRuntime(config)
 
 
 # The dry run

@@ -100,6 +100,8 @@ class TrainingView:
                 if name not in self._told:
                     note(f"checkpoint {name} is damaged and was passed over: {wrong}")
                     self._told.add(name)
+            for line in event.lines:
+                note(line)
             self._step = event.step
             self._begin(event.name)
             if event.name == "rollout":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from trainer.cluster.run_pool import UNITS_AHEAD
 from trainer.cluster.seats import Seat, Seats
 from trainer.cluster.session import Actor, ClusterError, Limit, Session
 from trainer.cluster.sync import GroupTransport, StoreTransport, Transport
+from trainer.cluster.turns import take_turns, to_engines
 from trainer.config import PolicyConfig, TrainConfig
 from trainer.credit import RewardFunction
 from trainer.update import Backend
 
-Told = Callable[[str], None]
+Told = Callable[[str, Sequence[str]], None]
+"""Hears what is under way, with lines for people to keep."""
 
 
 @dataclass
@@ -60,7 +63,7 @@ class Cast:
 
 
 class Assembly:
-    """Everything of one run that is in other processes. `told` hears of what is under way."""
+    """Everything of one run that is in other processes."""
 
     def __init__(self, config: TrainConfig, limits: Limits, reward: RewardFunction, out: Path, told: Told) -> None:
         self.config, self.limits = config, limits
@@ -73,8 +76,7 @@ class Assembly:
         config = self.config
         nodes = await session.enough_nodes()
         placed = layout(config, nodes)
-        for line in shown(placed):
-            self._told(line)
+        self._told("placing", shown(placed))
         self.seats = Seats(session, placed, self.limits)
         await self.seats.reserve()
         await self.seats.check_folder(self._out)
@@ -87,8 +89,12 @@ class Assembly:
             )
         self.workers = [self._worker_seat(process) for process in placed.of("run_worker")]
         await self.start_ranks()
+        for cast in self.casts.values():
+            if take_turns(config, cast.name):  # engines measure what is free when they start
+                await to_engines(cast.backend, [], self.limits.call)
+                self._share_devices(cast)
         engines = [seat for cast in self.casts.values() for seat in cast.engines]
-        self._told(f"starting {len(engines)} engines and {len(self.workers)} run workers")
+        self._told(f"starting {len(engines)} engines and {len(self.workers)} run workers", ())
         # Several at once on one machine's few cores take longer than one after another.
         await self.seats.all_up(engines, at_once=len(engines) if config.cluster.gpus_per_node else 1)
         await self.seats.all_up(self.workers, at_once=len(self.workers))
@@ -97,7 +103,7 @@ class Assembly:
     async def start_ranks(self) -> None:
         """All ranks of all policies, with the weights of the start."""
         for cast in self.casts.values():
-            self._told(f"starting {len(cast.ranks)} ranks of {cast.name}")
+            self._told(f"starting {len(cast.ranks)} ranks of {cast.name}", ())
         await self.seats.all_up(self.ranks, at_once=len(self.ranks))
         for cast in self.casts.values():
             actors = [seat.here for seat in cast.ranks]
@@ -139,6 +145,9 @@ class Assembly:
     def _engine_seat(self, process: Process) -> Seat:
         policy, rollout = self.config.policies[process.policy], self.config.rollout
         how = transport_name(self.config, policy)
+        if take_turns(self.config, process.policy):
+            options = {"enable_sleep_mode": True, **policy.engine.options}
+            policy = policy.model_copy(update={"engine": policy.engine.model_copy(update={"options": options})})
         return Seat(
             process,
             f"engine {process.number} of {process.policy}",
@@ -187,9 +196,23 @@ class Assembly:
         async def address() -> tuple[str, int]:
             return await ranks[0].call("address", limit=self.limits.heartbeat)
 
-        return GroupTransport(name, calls, address, cast.config.engine.tensor_parallel, self.limits)
+        received = None
+        if take_turns(self.config, cast.name):
+            received = partial(to_engines, cast.backend, limit=self.limits.call)
+        return GroupTransport(name, calls, address, cast.config.engine.tensor_parallel, self.limits, received)
 
     # What they need
+
+    def _share_devices(self, cast: Cast) -> None:
+        """An engine over several bundles sees the GPUs of the ranks there; Ray would show it only its own bundle's."""
+        parallel = cast.config.engine.tensor_parallel
+        for number, seat in enumerate(cast.engines if parallel > 1 else []):
+            ranks = cast.ranks[number * parallel : (number + 1) * parallel]
+            uuids = [f"GPU-{uuid}" for rank in ranks if rank.identity for uuid in rank.identity.devices]
+            seat.environment = {
+                "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
+                "CUDA_VISIBLE_DEVICES": ",".join(uuids),
+            }
 
     def _check_shared_devices(self) -> None:
         """Colocated ranks and engines must see the same GPUs."""

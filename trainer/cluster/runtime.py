@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,9 @@ from tasks.problems import Problem
 from trainer.cluster.assembly import Assembly, Cast
 from trainer.cluster.failures import Limits, Restarts, is_loss
 from trainer.cluster.run_pool import RunPool
-from trainer.cluster.session import ActorLost, CallTimedOut, ClusterError, Session
+from trainer.cluster.session import Actor, ActorLost, CallTimedOut, ClusterError, Session
 from trainer.cluster.sync import sync
+from trainer.cluster.turns import asleep, take_turns, to_both, to_ranks
 from trainer.cluster.watching import Watching
 from trainer.config import TrainConfig
 from trainer.credit import RewardFunction, paper_reward
@@ -70,8 +71,8 @@ class ClusterRuntime:
                 await self._dissolve()
 
     async def _assemble(self) -> None:
-        def told(line: str) -> None:
-            self._watch(Phase(0, line))
+        def told(doing: str, lines: Sequence[str]) -> None:
+            self._watch(Phase(0, doing, lines=lines))
 
         self._assembly = Assembly(self.config, self._limits, self._reward, self._out, told)
         await self._assembly.make(self._session)
@@ -84,7 +85,9 @@ class ClusterRuntime:
             self._assembly,
             self._runs,
             self._restarts,
-            lambda cast, number: self._synced(cast, cast.version, only=[number]),
+            lambda cast, number: self._synced(
+                cast, cast.version, only=None if take_turns(self.config, cast.name) else [number]
+            ),
         )
         for number, seat in enumerate(self._assembly.workers):
             await self._runs.put(number, seat.here)
@@ -105,6 +108,9 @@ class ClusterRuntime:
             await self._assemble()
             return
         await asyncio.gather(*(seats.fence(seat) for seat in self._assembly.ranks))
+        for cast in self._assembly.casts.values():
+            if take_turns(self.config, cast.name):  # new ranks need the memory
+                await asleep(self._up(cast), self._limits.call)
         await self._assembly.start_ranks()
         self._watching.begin(self._assembly.ranks)
 
@@ -112,6 +118,7 @@ class ClusterRuntime:
 
     async def load(self, folder: Path) -> None:
         for cast in self._assembly.casts.values():
+            await self._to_ranks(cast)
             await self._asked(cast, "loading", partial(cast.backend.load, folder.absolute() / cast.name))
             cast.ahead = True
 
@@ -129,8 +136,11 @@ class ClusterRuntime:
                 cast.backend.learning_rate = lesson.learning_rate
                 return cast.backend.update(lesson.samples, self.config.objective)
 
+            await self._to_ranks(cast)
             report = await self._asked(cast, "an update", work)
             cast.ahead = cast.ahead or report.steps > 0
+            if take_turns(self.config, cast.name) and not report.steps:  # the engines have dropped what they had
+                await self._synced(cast, cast.version)
             return report
 
         casts = self._assembly.casts
@@ -144,6 +154,7 @@ class ClusterRuntime:
 
     async def _synced(self, cast: Cast, version: int, only: Sequence[int] | None = None) -> SyncReport:
         """The transaction with all engines of a policy that are up, or with some that came later."""
+        await self._to_ranks(cast)
         probe = await self._asked(cast, "a probe", partial(cast.backend.probe, list(range(PROBE_TOKENS))))
         async with cast.using:
             engines = {
@@ -151,11 +162,10 @@ class ClusterRuntime:
                 for number, seat in enumerate(cast.engines)
                 if seat.actor is not None and seat.identity is not None and (only is None or number in only)
             }
+            if take_turns(self.config, cast.name):
+                await self._guarded(cast, "a sync", to_both(cast.backend, list(engines.values()), self._limits.call))
             work = sync(cast.name, version, engines, cast.transport, probe, self._limits)
-            try:
-                report, serving, failed = await self._watching.until_doom(work)
-            except Exception as error:
-                raise _meaning(cast, "a sync", error) from error
+            report, serving, failed = await self._guarded(cast, "a sync", work)
             cast.serving = set(serving) | (cast.serving - engines.keys())
             cast.version, cast.ahead = version, False
         await self._watching.tell_workers()
@@ -189,10 +199,22 @@ class ClusterRuntime:
     async def _asked(self, cast: Cast, doing: str, work: Callable[[], Result]) -> Result:
         """What blocking work with a policy's ranks returns."""
         async with cast.using:
-            try:
-                return await self._watching.until_doom(asyncio.to_thread(work))
-            except Exception as error:
-                raise _meaning(cast, doing, error) from error
+            return await self._guarded(cast, doing, asyncio.to_thread(work))
+
+    async def _guarded(self, cast: Cast, doing: str, work: Awaitable[Result]) -> Result:
+        try:
+            return await self._watching.until_doom(work)
+        except Exception as error:
+            raise _meaning(cast, doing, error) from error
+
+    async def _to_ranks(self, cast: Cast) -> None:
+        """Where ranks and engines share GPUs, it is the ranks' turn."""
+        if take_turns(self.config, cast.name):
+            await self._guarded(cast, "taking turns", to_ranks(cast.backend, self._up(cast), self._limits.call))
+
+    @staticmethod
+    def _up(cast: Cast) -> list[Actor]:
+        return [seat.actor for seat in cast.engines if seat.actor is not None and seat.identity is not None]
 
 
 def _meaning(cast: Cast, doing: str, error: Exception) -> Exception:

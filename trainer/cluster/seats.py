@@ -86,8 +86,13 @@ class Seats:
             seat.identity = await actor.call("identity", limit=self.limits.start)
             if seat.first != "identity":
                 seat.identity = await actor.call(seat.first, limit=self.limits.start)
-        except BaseException:
+        except BaseException as error:
             await self.fence(seat)
+            if isinstance(error, (ActorLost, CallTimedOut)):
+                raise ClusterError(
+                    f"{seat.name} did not start: {error}. Fix: see Ray's logs on its node (session_latest/logs) "
+                    "and the memory there, or raise cluster.start_timeout_s"
+                ) from None
             raise
 
     async def all_up(self, seats: Sequence[Seat], at_once: int) -> None:

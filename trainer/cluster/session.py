@@ -41,7 +41,7 @@ class ClusterError(RuntimeError):
     """A cluster that cannot be had or has not what a run needs. The message says what to do."""
 
 
-class ActorLost(RuntimeError):
+class ActorLost(ClusterError):
     """An actor's process, or its node, is gone."""
 
     def __init__(self, actor: str, reason: str) -> None:
@@ -52,7 +52,7 @@ class ActorLost(RuntimeError):
         return ActorLost, (self.actor, self.reason)
 
 
-class CallTimedOut(RuntimeError):
+class CallTimedOut(ClusterError):
     """A call took longer than its limit."""
 
     def __init__(self, actor: str, method: str, limit: str, seconds: float) -> None:

@@ -161,6 +161,8 @@ class GroupTransport:
     workers: int
     """Of each engine: its tensor parallelism."""
     limits: Limits
+    received: Callable[[Sequence[Actor]], Awaitable[None]] | None = None
+    """What is to be done when the engines have taken weights in, before they prove them."""
     _members: tuple[int, ...] = ()
     _metadata: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -228,6 +230,8 @@ class GroupTransport:
         if _is_failure(sent):
             raise sent
         outcome.bytes = sent[0].bytes
+        if self.received is not None:
+            await self.received(list(engines.values()))
         results = await _all(
             *(
                 engine.call("prove", version, sent[0].fingerprint, probe, limit=self.limits.call)

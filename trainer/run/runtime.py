@@ -34,6 +34,8 @@ class Phase:
     name: str
     passed_over: Mapping[str, str] = field(default_factory=dict)
     """Checkpoints that were found damaged when the run was resumed, each with what is wrong."""
+    lines: Sequence[str] = ()
+    """What else is to be told, such as what sits on which node."""
 
 
 Watch = Callable[[Phase | DesignResult | Execution | StepReport], None]

@@ -135,10 +135,10 @@ class DeepSpeedBackend:
             raise
         self.steps = group.call("take")[0]
 
-    def offload(self) -> int:
-        """Give the GPUs' memory to somebody else until `reload`; returns how many bytes of all ranks. 0 on CPUs, where
-        there is none to give."""
-        return sum(self._opened().call("offload"))
+    def offload(self, keep_weights: bool = False) -> int:
+        """Give the GPUs' memory to somebody else until `reload`, all of it or all but the weights that a sync reads;
+        returns how many bytes of all ranks are given. 0 on CPUs, where there is none to give."""
+        return sum(self._opened().call("offload", keep_weights))
 
     def reload(self) -> None:
         """Take back what `offload` gave."""

@@ -54,17 +54,25 @@ class Held:
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """All that takes memory between two updates."""
-        for module in (self.engine.module, self.reference):
-            for parameter in module.parameters() if module is not None else ():
-                yield parameter
-                yield from tensors_in(getattr(parameter, "ds_tensor", None))
+        yield from self.weights_now()
+        yield from _of(self.reference)
         yield from tensors_in(vars(self.engine.optimizer))
         yield from tensors_in(vars(self.adamw))
+
+    def weights_now(self) -> Iterator[torch.Tensor]:
+        """Those of the policy, in the type that it computes in."""
+        yield from _of(self.engine.module)
 
     def close(self) -> None:
         for engine in (self.engine, self.reference):
             if hasattr(engine, "destroy"):
                 engine.destroy()
+
+
+def _of(module: Any) -> Iterator[torch.Tensor]:
+    for parameter in module.parameters() if module is not None else ():
+        yield parameter
+        yield from tensors_in(getattr(parameter, "ds_tensor", None))
 
 
 def hold(settings: DeepSpeedSettings, exchange: Exchange) -> Held:

@@ -49,7 +49,8 @@ class DeepSpeedRank:
         self._dice = Dice(
             random.Random(f"{settings.seed} {self._exchange.rank}").getrandbits(63), self._exchange.device
         )
-        self._parked: Parked | None = None
+        self._parked: list[Parked] = []
+        self._weights_are_here = True
         self._read: deepspeed_files.Read | None = None
         self._held: Held | None = hold(settings, self._exchange)
         models = [self._held.engine.module, *([] if self._held.reference is None else [self._held.reference])]
@@ -109,7 +110,7 @@ class DeepSpeedRank:
         """All weights, a layer at a time: names as in the model's checkpoint, tied ones once, adapters merged; copies
         on the model's device. Every rank iterates to the end, at the same pace; those behind the first one get empty
         tensors, unless they are wanted `everywhere`."""
-        held = self._opened()
+        held = self._opened(streaming=True)
         with self._exchange.during("a stream of weights"):
             yield from held.weights.stream(copies=everywhere or self._exchange.rank == 0)
 
@@ -142,19 +143,21 @@ class DeepSpeedRank:
 
     # Memory
 
-    def offload(self) -> int:
-        """Give the GPU's memory to somebody else until `reload`; returns how many bytes. On a CPU there is nothing to
-        give, and 0 is returned."""
-        held = self._opened()
+    def offload(self, keep_weights: bool = False) -> int:
+        """Give the GPU's memory to somebody else until `reload`, all of it or all but the weights that `stream` reads;
+        returns how many bytes are given in all. On a CPU there is nothing to give, and 0 is returned."""
+        held = self._opened(streaming=True)
         if self._exchange.device.type == "cuda":
-            self._parked = Parked(held.tensors(), self._exchange.device)
-        return self._parked.nbytes if self._parked is not None else 0
+            self._weights_are_here = keep_weights
+            kept = {each.untyped_storage()._cdata for each in held.weights_now()} if keep_weights else set()
+            given = (each for each in held.tensors() if each.untyped_storage()._cdata not in kept)
+            self._parked.append(Parked(given, self._exchange.device))
+        return sum(each.nbytes for each in self._parked)
 
     def reload(self) -> None:
         """Take back what was given by `offload`; without it nothing happens."""
-        if self._parked is not None:
-            self._parked.restore()
-            self._parked = None
+        while self._parked:
+            self._parked.pop().restore()
 
     def close(self) -> None:
         """Release memory. Calling it twice is harmless."""
@@ -162,7 +165,8 @@ class DeepSpeedRank:
             each.close()
         if self._held is not None:
             self._held.close()
-        self._held = self._parked = self._read = None
+        self._held = self._read = None
+        self._parked = []
         self._calls = []
         if self._exchange.device.type == "cuda":
             gc.collect()  # hooks and engine hold each other
@@ -261,9 +265,9 @@ class DeepSpeedRank:
         for each in self._calls:
             each.compare(self._exchange, where)
 
-    def _opened(self) -> Held:
+    def _opened(self, streaming: bool = False) -> Held:
         if self._held is None:
             raise RuntimeError("the backend is closed. Fix: make a new one")
-        if self._parked is not None:
+        if self._parked and not (streaming and self._weights_are_here):
             raise RuntimeError("the memory of this policy is given away. Fix: reload() it first")
         return self._held

@@ -54,8 +54,12 @@ class TestedRank(DeepSpeedRank):
     def wander(self, rank: int) -> None:
         """Call the last norm once more than others do, on one rank."""
         model = self._opened().causal.model
+
+        def stray(_: Any, __: Any, hidden: torch.Tensor) -> None:
+            model.norm(hidden)
+
         if self._exchange.rank == rank:
-            self._hook = model.layers[1].register_forward_hook(lambda *given: model.norm(given[-1]) and None)
+            self._hook = model.layers[1].register_forward_hook(stray)
 
     def sleep(self, rank: int, seconds: float) -> None:
         """In the next passes through the second layer, on one rank."""
@@ -70,8 +74,9 @@ class TestedRank(DeepSpeedRank):
     def park(self) -> tuple[int, int]:
         """As on a GPU; returns the bytes that wait, and how many are still held."""
         tensors = list(self._opened().tensors())
-        self._parked = Parked(tensors, self._exchange.device)
-        return self._parked.nbytes, sum(each.untyped_storage().nbytes() for each in tensors)
+        parked = Parked(tensors, self._exchange.device)
+        self._parked, self._weights_are_here = [parked], False
+        return parked.nbytes, sum(each.untyped_storage().nbytes() for each in tensors)
 
 
 class Passer:
