@@ -236,8 +236,8 @@ class VLLMEngine:
     async def alive(self, timeout_s: float) -> None:
         """Raise `EngineFailed` if vLLM does not make one token in time, whoever else waits for a slot.
 
-        While it is updated or asleep it makes none, and that is no failure; the calls that do it have limits of their
-        own. Waits for the start, if it has not started.
+        While it is updated, joins a group or sleeps it makes none, and that is no failure; the calls that do it have
+        limits of their own. Waits for the start, if it has not started.
         """
         llm, _ = await self._start.llm_and_chat()
         live = self._live

@@ -46,7 +46,7 @@ class LiveWeights:
     def __init__(self, name: str, timeout_s: float, off_by: Callable[[Any, Probe], Awaitable[str]]) -> None:
         self.version = 0
         self.is_paused = False
-        """Whether vLLM makes no tokens, as it is updated or sleeps."""
+        """Whether vLLM makes no tokens, as it is updated, joins a group or sleeps."""
         self.pauses = 0
         self.places = places()
         """Where files of weights are, for the time of an update."""
@@ -97,7 +97,12 @@ class LiveWeights:
         late = f"it did not join {where} within timeout_s={timeout_s:g}"
         try:
             async with asyncio.timeout(timeout_s + _PATIENCE_S), self._turn:
-                await tell(llm, "join_transfer", dict(info))
+                before = self.is_paused
+                self._note_pause()
+                try:
+                    await tell(llm, "join_transfer", dict(info))
+                finally:
+                    self.is_paused = before
         except TimeoutError as error:
             raise EngineFailed(self._name, f"{late}. Fix: raise it, or see whether the sender is there") from error
         except Exception as error:

@@ -521,8 +521,15 @@ def test_a_group_that_was_not_joined_changes_nothing_and_names_the_limit(fake: F
         llm.rpc_lets_go.clear()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(live_weights, "_PATIENCE_S", 0.1)
+            joining = asyncio.create_task(engine.join_transfer("h", 7, 3, 5, 0.1))
+            await until(lambda: llm.calls.count("join_transfer") == 2)
+            llm.let_go.clear()
+            await engine.alive(0.01)
             with pytest.raises(EngineFailed, match=r"did not join .* within timeout_s=0\.1\. Fix: raise it"):
-                await engine.join_transfer("h", 7, 3, 5, 0.1)
+                await joining
+            with pytest.raises(EngineFailed, match="not one token"):
+                await engine.alive(0.01)
+            llm.let_go.set()
         assert (await engine.complete(ASK)).text == "seven"
         await engine.close()
 
