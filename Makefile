@@ -5,6 +5,7 @@
 # make test-sandbox  the sandbox on every backend that this machine can run; starts a Docker engine where it may
 # make soak  a minute of good and hostile runs, and what they leave behind
 # make test-vllm  every engine, the real vLLM on CPUs included, against one suite (Python 3.11)
+# make test-cluster  training on Ray, with DeepSpeed's ranks and the real vLLM on CPUs (Python 3.11)
 # make bench-sandbox  runs per second of every sandbox, next to its peers
 # make speedrun  a Designer and an Executor from nothing, trained and measured; 15 to 20 minutes on two cores
 # make speedrun-full  the same, then the paper's comparisons, three seeds each: hours
@@ -19,7 +20,7 @@ PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo docs speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-gpu check test-all soak bench bench-sandbox clean
+.PHONY: demo docs speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-cluster test-gpu check test-all soak bench bench-sandbox clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -122,6 +123,10 @@ $(VENV)-cluster/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-ove
 
 test-vllm: $(VENV)-vllm/ready
 	$(VENV)-vllm/bin/python -m pytest tests/engine/test_every_engine.py
+
+# Ray, DeepSpeed and vLLM as they are, on two cores: 15 minutes. In one process: one Ray and one pair of ranks for all.
+test-cluster: $(VENV)-cluster/ready
+	$(VENV)-cluster/bin/python -m pytest tests/trainer/cluster tests/trainer/update tests/engine/test_vllm_transfer.py
 
 bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.overhead

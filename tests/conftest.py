@@ -1,7 +1,7 @@
 """What all tests share: hypothesis without deadlines, samples of what is slow, and a summary that hides nothing.
 
 How long a hypothesis example takes says something about the machine, not about the code. Tests of slow backends
-(containers, gVisor, the real vLLM) may be sampled with `--sample SHARE`, by a seed that the first lines of a run tell.
+(containers, gVisor, the real vLLM, Ray and DeepSpeed) may be sampled with `--sample SHARE`, by a seed that the first lines of a run tell.
 `.ci/run`, whose steps have tests in common, names a file of what has passed, and a time from which on tests are left
 out.
 """
@@ -26,8 +26,10 @@ PASSED = os.environ.pop("METAAGENT_TESTS_PASSED", "")
 """File with the tests that have passed before: they are left out. Those that pass now are added."""
 UNTIL = os.environ.pop("METAAGENT_TESTS_UNTIL", "inf")
 """Unix time from which on tests are skipped."""
-SLOW = ("docker/", "strict", "gvisor", "vllm")
+SLOW = ("docker/", "strict", "gvisor", "vllm", "deepspeed")
 """In what stands behind the name of a test: its backend is a slow one."""
+SLOW_FILES = ("cluster/test_kills.py", "cluster/test_run.py", "cluster/test_spread.py", "update/test_deepspeed_backend.py")
+"""All of whose tests need one."""
 left_out: dict[str, int] = {}
 """Why tests were left out -> how many."""
 
@@ -70,13 +72,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _leave_out(config, items, "passed in an earlier step", [item for item in items if _plain(item.nodeid) in passed])
     share, seed = config.option.sample, config.option.sample_seed
     if share < 1:
-        slow = [item for item in items if any(word in item.nodeid.partition("[")[2] for word in SLOW)]
+        slow = [item for item in items if _is_slow(item.nodeid)]
         _leave_out(
             config,
             items,
             f"slow backends: outside of the sample {seed}",
             [item for item in slow if random.Random(f"{seed} {_plain(item.nodeid)}").random() >= share],
         )
+
+
+def _is_slow(nodeid: str) -> bool:
+    file = nodeid.partition("::")[0]
+    return any(word in nodeid.partition("[")[2] for word in SLOW) or file.endswith(SLOW_FILES)
 
 
 def _plain(nodeid: str) -> str:
