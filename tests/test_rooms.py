@@ -188,6 +188,8 @@ ONE_NAME_ONE_THING = {
     "train": "the benchmark is named after the command that it measures",
     "grading": "the benchmark is named after what it measures",
     "templates": "the command is named after what it lists",
+    "sync": "the benchmark is named after what it measures",
+    "common": "what the modules of one folder share",
 }
 """Stems that stand in several rooms, and why a reader is not misled."""
 
