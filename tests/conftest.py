@@ -1,7 +1,8 @@
 """What all tests share: hypothesis without deadlines, samples of what is slow, and a summary that hides nothing.
 
 How long a hypothesis example takes says something about the machine, not about the code. Tests of slow backends
-(containers, gVisor, the real vLLM, Ray and DeepSpeed) may be sampled with `--sample SHARE`, by a seed that the first lines of a run tell.
+(containers, gVisor, the real vLLM, Ray and DeepSpeed) may be sampled with `--sample SHARE`, by a seed that the first
+lines of a run tell.
 `.ci/run`, whose steps have tests in common, names a file of what has passed, and a time from which on tests are left
 out.
 """
@@ -28,7 +29,12 @@ UNTIL = os.environ.pop("METAAGENT_TESTS_UNTIL", "inf")
 """Unix time from which on tests are skipped."""
 SLOW = ("docker/", "strict", "gvisor", "vllm", "deepspeed")
 """In what stands behind the name of a test: its backend is a slow one."""
-SLOW_FILES = ("cluster/test_kills.py", "cluster/test_run.py", "cluster/test_spread.py", "update/test_deepspeed_backend.py")
+SLOW_FILES = (
+    "cluster/test_kills.py",
+    "cluster/test_run.py",
+    "cluster/test_spread.py",
+    "update/test_deepspeed_backend.py",
+)
 """All of whose tests need one."""
 left_out: dict[str, int] = {}
 """Why tests were left out -> how many."""
