@@ -32,7 +32,8 @@ ENVIRONMENT = {
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
 }
-os.environ.update(ENVIRONMENT)  # before Ray is imported, which reads some of it then
+for _name, _value in ENVIRONMENT.items():  # before Ray is imported, which reads some of it then
+    os.environ.setdefault(_name, _value)
 
 
 @contextmanager
@@ -44,7 +45,6 @@ def ray_of_its_own(cpus: int = 4) -> Iterator[str]:
     words += ["--dashboard-agent-listen-port", port + 1, "--temp-dir", f"/tmp/ray-{os.getpid()}"]
     head = subprocess.Popen(
         list(map(str, words)),
-        env=os.environ | ENVIRONMENT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
