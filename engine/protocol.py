@@ -42,10 +42,14 @@ class Probe:
     tolerance: float = 0.05
     """Largest absolute difference; the default suits bfloat16, 1e-3 suits float32."""
 
+    def gap(self, seen: list[float]) -> float:
+        """Largest absolute difference to `seen`, in nats; not a number where one of them is none."""
+        gaps = [abs(one - other) for one, other in zip(self.logprobs, seen, strict=True)]
+        return math.nan if any(map(math.isnan, gaps)) else max(gaps)
+
     def difference(self, seen: list[float]) -> str:
         """What is wrong with `seen`; empty if nothing is."""
-        gaps = [abs(one - other) for one, other in zip(self.logprobs, seen, strict=True)]
-        gap = math.nan if any(map(math.isnan, gaps)) else max(gaps)
+        gap = self.gap(seen)
         if gap <= self.tolerance:  # false for NaN
             return ""
         return f"the probe's log-probabilities are off by {gap:.3g}, more than the tolerance {self.tolerance:g}"
@@ -58,6 +62,11 @@ class LiveEngine(Engine, Protocol):
     @property
     def weights_version(self) -> int:
         """Which weights serve now: 0 as loaded, then as the last update said. Completions carry it."""
+        ...
+
+    @property
+    def probe_gap(self) -> float:
+        """`Probe.gap` of the last probe; 0 before one was asked."""
         ...
 
     async def update_weights(self, version: int, tensors: Mapping[str, Any], probe: Probe | None = None) -> str:

@@ -98,6 +98,7 @@ class TransformersEngine:
         self._updates: set[Future[str]] = set()
         """New weights that wait for the wave's end; nobody joins it then."""
         self.weights_version = 0
+        self.probe_gap = 0.0
 
     async def complete(self, request: CompletionRequest) -> Completion:
         if self._closed:
@@ -136,9 +137,11 @@ class TransformersEngine:
         weights = importlib.import_module("engine.weights")
         try:
             digest = weights.load(self._loaded.model, tensors)
-            problem = probe.difference(weights.probed(self._loaded.model, probe.token_ids)) if probe else ""
-            if problem:
-                raise RuntimeError(problem)
+            if probe is not None:
+                seen = weights.probed(self._loaded.model, probe.token_ids)
+                self.probe_gap = probe.gap(seen)
+                if problem := probe.difference(seen):
+                    raise RuntimeError(problem)
         except ValueError:
             raise
         except Exception as error:

@@ -76,7 +76,7 @@ class VLLMEngine:
         self._slots = asyncio.Semaphore(max_concurrency)
         self._live = LiveWeights(self.name, timeout_s, self._off_by)
         self._numbers = itertools.count()
-        self.probe_gap = math.nan
+        self.probe_gap = 0.0
         """Largest absolute difference over the tokens of the last probe."""
 
     @property
@@ -275,7 +275,7 @@ class VLLMEngine:
         parameters = importlib.import_module("vllm").SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
         output = await self._generate(llm, probe.token_ids, parameters)
         seen = self._chosen(probe.token_ids[1:], output.prompt_logprobs[1:])
-        self.probe_gap = max(abs(one - other) for one, other in zip(probe.logprobs, seen, strict=True))
+        self.probe_gap = probe.gap(seen)
         return probe.difference(seen)
 
     def _chosen(self, tokens: list[int], logprobs: Any) -> list[float]:

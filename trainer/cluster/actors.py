@@ -238,7 +238,7 @@ class EngineActor:
         largest difference over the probe's tokens."""
         tensors = await unpacked([await each for each in parcels], sent)
         await self._engine.update_weights(version, tensors, probe)
-        return getattr(self._engine, "probe_gap", 0.0)
+        return self._engine.probe_gap
 
     async def vllm(self, method: str, *arguments: Any) -> Any:
         """A call of vLLM's engine alone, such as joining a group through which weights come."""
@@ -256,7 +256,7 @@ class EngineActor:
     async def prove(self, version: int, sent: str, probe: Probe) -> float:
         """What was taken in, as `receive` has it."""
         await self._engine.verify(version, sent, probe)
-        return getattr(self._engine, "probe_gap", 0.0)
+        return self._engine.probe_gap
 
     async def commit(self, version: int) -> None:
         """Serve, with these weights."""

@@ -100,6 +100,7 @@ class OneProcess:
                 version=version,
                 bytes=sum(tensor.nbytes for tensor in weights.values()),
                 seconds=round(time.perf_counter() - began, 3),
+                gap=policy.engine.probe_gap,
             )
         return reports
 
