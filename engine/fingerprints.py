@@ -52,6 +52,11 @@ def combined(parts: Mapping[str, str]) -> str:
     return VERSION + hashlib.blake2b(lines.encode(), digest_size=32).hexdigest()
 
 
+def comparable(fingerprint: str) -> bool:
+    """Whether a fingerprint that was kept is of the kind that is made here."""
+    return fingerprint.startswith(VERSION)
+
+
 def _digest(tensor: torch.Tensor) -> str:
     digest = hashlib.blake2b(f"{tensor.dtype} {list(tensor.shape)}".encode(), digest_size=16)
     # A single element counts as contiguous whatever its stride, and is no bytes then.

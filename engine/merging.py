@@ -71,6 +71,10 @@ class Merged(Mapping[str, torch.Tensor]):
         """Types and shapes, on the meta device; nothing is merged for them."""
         return {name: tensor.to("meta") for name, tensor in self._held.items()}
 
+    def again(self) -> set[str]:
+        """See the function `again`."""
+        return again(self._held)
+
 
 def merged(model: Any) -> Merged:
     """What an engine is updated with when adapters are trained."""
@@ -80,6 +84,20 @@ def merged(model: Any) -> Merged:
 def outline(tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
     """Tensors of the same types and shapes, which cost nothing to make."""
     return tensors.outline() if isinstance(tensors, Merged) else tensors
+
+
+def again(tensors: Mapping[str, torch.Tensor]) -> set[str]:
+    """Names of those that are one and the same as an earlier one, such as tied weights."""
+    if isinstance(tensors, Merged):
+        return tensors.again()
+    seen: set[tuple[object, ...]] = set()
+    found = set()
+    for name, tensor in tensors.items():
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if place in seen and tensor.numel():
+            found.add(name)
+        seen.add(place)
+    return found
 
 
 def _units(base: Any) -> Iterator[tuple[str, Any]]:

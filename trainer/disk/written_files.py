@@ -11,15 +11,8 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from engine.threads import MOST, mapped
-
-
-class Buffer(Protocol):
-    """Bytes, or what shows its memory as bytes."""
-
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +34,9 @@ class HashedFile:
         self._digest = hashlib.sha256()
         self._size = 0
 
-    def write(self, data: Buffer) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """All of it. Raises OSError."""
-        rest = memoryview(data).cast("B")
+        rest = memoryview(data)
         self._digest.update(rest)
         self._size += len(rest)
         while rest:
@@ -71,7 +64,7 @@ def hashing(path: Path) -> Iterator[HashedFile]:
     file.close(sync=True)
 
 
-def write(path: Path, data: Buffer) -> Written:
+def write(path: Path, data: bytes | memoryview) -> Written:
     """A new file with `data`, on disk. Raises OSError."""
     with hashing(path) as file:
         file.write(data)

@@ -1,6 +1,6 @@
 """The optimizer's part of one policy on disk, and whether files fit what they are read into: safetensors and JSON only.
 
-`folder/model` and `folder/adapter` are written by transformers and peft. Flipped bits are not looked for: that is done
+Not here: `folder/model` and `folder/adapter` (`trainer.update.snapshot`). Flipped bits are not looked for: that is done
 where checkpoints are chosen (`trainer.disk.checkpoint` knows every file's SHA-256).
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from trainer.disk import plain_files
+from trainer.disk import Written, hashing, plain_files
 from trainer.update.backend import LoraSettings
 
 if TYPE_CHECKING:
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 STATE, TENSORS = "optimizer/state.json", "optimizer/optimizer.safetensors"
 FIX = "load it into the model and settings that it came from"
-
-
-_WHOLE = ("model.safetensors", "adapter_model.safetensors")
-_INDEX = "model.safetensors.index.json"
+_STEMS = ("model", "adapter_model")
 
 
 class _Index(BaseModel):
@@ -48,13 +45,15 @@ class State(BaseModel):
 SomeState = TypeVar("SomeState", bound=State)
 
 
-def write(folder: Path, state: State, tensors: Mapping[str, torch.Tensor]) -> None:
+def write(folder: Path, state: State, tensors: Mapping[str, torch.Tensor]) -> list[Written]:
     """Write `folder/optimizer`."""
-    from safetensors.torch import save_file
+    from trainer.update import tensor_files
 
     (folder / STATE).parent.mkdir()
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
-    (folder / STATE).write_text(state.model_dump_json(indent=1), encoding="utf-8")
+    written = tensor_files.write((folder / TENSORS).parent, "optimizer", tensors)
+    with hashing(folder / STATE) as file:
+        file.write(state.model_dump_json(indent=1).encode())
+    return [*written, file.written()]
 
 
 def read_state(folder: Path, kind: type[SomeState] = State) -> SomeState:
@@ -66,14 +65,15 @@ def read_state(folder: Path, kind: type[SomeState] = State) -> SomeState:
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a safetensors file, or of those in a folder that transformers or peft wrote, on the CPU; what was
-    put beside them is not read. Raises ValueError for files that are missing, cut short, links or no such files."""
+    """All tensors of a safetensors file, or of the shards in its place, or of those in the folder of a model or an
+    adapter, on the CPU; what was put beside them is not read. Raises ValueError for files that are missing, cut short,
+    links or no such files."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     tensors: dict[str, torch.Tensor] = {}
     try:
-        for file in _written(path) if path.is_dir() else [path]:
+        for file in _written(path):
             os.close(plain_files.opened(file))
             tensors |= load_file(file)
     except (OSError, ValueError, SafetensorError) as error:
@@ -86,20 +86,30 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} cannot be read: {said}. Fix: load another checkpoint")
 
 
-def _written(folder: Path) -> list[Path]:
-    for name in _WHOLE:
-        if os.path.lexists(folder / name):
-            return [folder / name]
-    if not os.path.lexists(folder / _INDEX):
-        return [folder / _WHOLE[0]]
-    listed = _Index.model_validate_json(plain_files.read(folder / _INDEX)).weight_map.values()
-    return [plain_files.inside(folder, name) for name in sorted(set(listed))]
+def _written(path: Path) -> list[Path]:
+    files = [path / f"{stem}.safetensors" for stem in _STEMS] if path.is_dir() else [path]
+    for file in files:
+        if os.path.lexists(file):
+            return [file]
+    for file in files:
+        index = file.with_name(f"{file.name}.index.json")
+        if os.path.lexists(index):
+            listed = _Index.model_validate_json(plain_files.read(index)).weight_map.values()
+            return [plain_files.inside(file.parent, name) for name in sorted(set(listed))]
+    return [files[0]]
 
 
 def check_state(folder: Path, found: State, here: State) -> None:
     """Raise ValueError, naming `folder`, where a policy like `here` cannot go on from the one that was saved."""
+    from engine.fingerprints import comparable
+
     for name in ("dtype", "lora", "start"):
         there, mine = getattr(found, name), getattr(here, name)
+        if name == "start" and there and mine and not comparable(there):
+            raise ValueError(
+                f"{folder} was written by an earlier version, whose fingerprint of the start weights ({there}) tells "
+                "nothing about these. Fix: resume with the version that wrote it, or begin a new run from its model/"
+            )
         if there != mine:
             what = "start weights (their fingerprint)" if name == "start" else name
             raise ValueError(f"{folder} has another {what}: {there}, here it is {mine}. Fix: set it as it was")

@@ -18,7 +18,7 @@ import importlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ from trainer.update.forward import Forward
 from trainer.update.master_adamw import MasterAdamW
 from trainer.update.micro_batches import check_samples, mini_batches, used
 from trainer.update.shared_prompts import can_share
+from trainer.update.snapshot import PolicySnapshot, copied
 from trainer.update.terms import Tally, Terms, infinite_loss, means, terms_of, too_little_memory, wants_reference
 from trainer.update.torch_model import adapted, check_head, loaded
 
@@ -149,14 +150,16 @@ class TorchBackend:
         return values
 
     def weights(self) -> Mapping[str, Any]:
-        """See `Backend`. Adapters are merged into a copy; without them the memory is the model's own."""
+        """See `Backend`. With adapters each weight is merged when it is asked for, of the adapters as they are now;
+        without them the memory is the model's own."""
         if self._lora is not None:
             return weights.merged(self._opened())
         return {name: tensor.detach() for name, tensor in self._opened().state_dict().items()}
 
     def stream(self) -> Iterator[list[tuple[str, Any]]]:
-        """The weights as a `DeepSpeedRank` has them: here all at once."""
-        yield list(self.weights().items())
+        """The weights as a `DeepSpeedRank` has them: here one by one."""
+        for pair in self.weights().items():
+            yield [pair]
 
     def probe(self, token_ids: Sequence[int]) -> Probe:
         """See `Backend`. The tolerance suits the backend's dtype."""
@@ -165,18 +168,13 @@ class TorchBackend:
 
     def save(self, folder: Path) -> None:
         """See `Backend`. With adapters `model/` is the merged model, and `adapter/` holds them in peft's format."""
-        model = self._opened()
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise ValueError(f"{folder} is not empty. Fix: save into an empty folder")
-        whole = model
-        if self._lora is not None:
-            whole = copy.deepcopy(model).merge_and_unload(safe_merge=True)
-            model.save_pretrained(folder / "adapter", save_embedding_layers=False)
-        whole.save_pretrained(folder / "model")
-        self._tokenizer.save_pretrained(folder / "model")
-        policy_files.write(folder, self._state(), self._optimizer.tensors() | self._dice.states)
+        self._as_it_is(lambda tensors: tensors).write(folder)
         synced(folder)
+
+    def snapshot(self) -> PolicySnapshot:
+        """What `save` would write now, in copies in host memory, to be written while this backend goes on. Frozen
+        weights, which stay as they are, are not copied."""
+        return self._as_it_is(copied)
 
     def load(self, folder: Path) -> None:
         """See `Backend`. Raises ValueError, with nothing changed, for files that are damaged or do not fit."""
@@ -256,6 +254,20 @@ class TorchBackend:
 
     def _state(self) -> policy_files.State:
         return policy_files.State(steps=self.steps, dtype=self._dtype, lora=self._lora, start=self._start)
+
+    def _as_it_is(self, kept: Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]]) -> PolicySnapshot:
+        """`kept` is what becomes of tensors that will change."""
+        model, adapter = self._opened(), None
+        if self._lora is not None:
+            adapter = kept({name: each.detach() for name, each in model.named_parameters() if each.requires_grad})
+        return PolicySnapshot(
+            model=model,
+            tokenizer=self._tokenizer,
+            weights=kept(self.weights()) if self._lora is None else self.weights(),
+            adapter=adapter,
+            optimizer=kept(self._optimizer.tensors() | self._dice.states),
+            state=self._state(),
+        )
 
     def _opened(self) -> Any:
         if self._model is None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import array
 import hashlib
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,11 +13,11 @@ from trainer.disk.written_files import Written, hashing, read_back, synced, writ
 
 
 def test_what_is_written_is_hashed(tmp_path: Path) -> None:
-    pieces: list[Any] = [b"", os.urandom(5), bytearray(os.urandom(1 << 20)), array.array("d", [1.0, 2.0]), b"end"]
+    pieces = [b"", os.urandom(5), memoryview(bytearray(os.urandom(1 << 20))), memoryview(b""), b"end"]
     with hashing(tmp_path / "file") as file:
         for piece in pieces:
             file.write(piece)
-    data = b"".join(bytes(memoryview(piece).cast("B")) for piece in pieces)
+    data = b"".join(map(bytes, pieces))
     assert (tmp_path / "file").read_bytes() == data
     expected = Written(tmp_path / "file", len(data), hashlib.sha256(data).hexdigest())
     assert file.written() == expected
@@ -30,10 +28,15 @@ def test_what_is_written_is_hashed(tmp_path: Path) -> None:
 def test_it_is_on_disk_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_disk: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: on_disk.append(os.fstat(descriptor).st_size))
+
+    def broken_off() -> None:
+        with hashing(tmp_path / "other") as file:
+            file.write(b"123")
+            raise KeyError
+
     write(tmp_path / "file", b"12345")
-    with pytest.raises(KeyError), hashing(tmp_path / "other") as file:
-        file.write(b"123")
-        raise KeyError
+    with pytest.raises(KeyError):
+        broken_off()
     assert on_disk == [5]
 
 

@@ -1,0 +1,77 @@
+"""A policy as it was at one moment, and its files: what is written while training goes on.
+
+A backend whose policy lies in several processes needs one of these per process, each with what that process writes:
+copies in host memory, made while all wait, and a `write` in which no process waits for another, as training has the
+collectives by then. Not here: when a checkpoint is due, and that it is whole (`trainer.disk`).
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.merging import again
+from trainer.disk import Written
+from trainer.update import policy_files, tensor_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySnapshot:
+    """`weights` and the following are tensors that nobody changes until this is written."""
+
+    model: Any
+    """The transformers model, or peft's around it. Its tensors are not read."""
+    tokenizer: Any
+    weights: Mapping[str, torch.Tensor]
+    """All, named as in the model's checkpoint, adapters merged."""
+    adapter: Mapping[str, torch.Tensor] | None
+    """The trained parameters by peft's names; None without adapters."""
+    optimizer: Mapping[str, torch.Tensor]
+    state: policy_files.State
+
+    def write(self, folder: Path) -> list[Written]:
+        """Into an empty folder: `model/`, which plain transformers loads, `optimizer/`, and with adapters `adapter/`,
+        which peft loads. Returns the files that were hashed on the way; the large ones are on disk by then.
+
+        Raises ValueError where the folder is not empty, and OSError.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ValueError(f"{folder} is not empty. Fix: save into an empty folder")
+        causal = self.model
+        if self.adapter is not None:
+            causal = self.model.get_base_model()
+            self.model.save_pretrained(folder / "adapter", state_dict=dict(self.adapter), save_embedding_layers=False)
+        causal.save_pretrained(folder / "model", state_dict={})  # all but the weights
+        self.tokenizer.save_pretrained(folder / "model")
+        weights = tensor_files.write(folder / "model", "model", *_as_on_disk(causal, self.weights))
+        return [*weights, *policy_files.write(folder, self.state, self.optimizer)]
+
+
+def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies in host memory; of tensors that are one and the same, of the first."""
+    twice = again(tensors)
+    return {
+        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+        if name not in twice
+    }
+
+
+def _as_on_disk(causal: Any, tensors: Mapping[str, torch.Tensor]) -> tuple[Mapping[str, torch.Tensor], list[str]]:
+    """Tensors, and which of them are written: as transformers does it, tied weights once. Where it holds several
+    weights of the checkpoint as one, such as a layer's experts, they are taken apart, all at once in memory."""
+    left_out = again(tensors) | set(causal._keys_to_ignore_on_save or ())
+    names = [name for name in tensors if name not in left_out]
+    if not getattr(causal, "_weight_conversions", None):
+        return tensors, names
+    conversion: Any = importlib.import_module("transformers.core_model_loading")
+    apart = conversion.revert_weight_conversion(causal, {name: tensors[name] for name in names})
+    return apart, list(apart)
