@@ -26,7 +26,7 @@ import typer
 
 from engine import parse_engine
 from engine.replay import ReplayEngine, ReplayEntry
-from metaagent import docker_health
+from metaagent import cluster_health, docker_health
 from metaagent.commands.options import AsJson
 from metaagent.terminal import Diagnosis, ExitCode, Item, State, print_diagnosis, print_json, stdout
 from sandbox import ProcessSandbox
@@ -65,13 +65,24 @@ workflow = Workflow(name="tiny").add_node(AgentNode(name="Tiny", system_prompt="
 """
 
 
-async def diagnose() -> Diagnosis:
+async def diagnose(cluster: bool = False, shared: Path | None = None) -> Diagnosis:
+    """A cluster is looked at where Ray is installed; its other nodes are asked only for `cluster`."""
     items = [_python(), *_packages(), *_extras(), *await _jail(), *_engines(), *_docker(), _gpu()]
-    return Diagnosis(ok=all(item.state != "broken" for item in items), items=items)
+    ok = all(item.state != "broken" for item in items)
+    if cluster or _is_there("ray"):
+        items += cluster_health.node_items(_ask)
+    if cluster:
+        items += cluster_health.other_items(shared)
+    return Diagnosis(ok=ok, items=items)
 
 
-def exit_code(diagnosis: Diagnosis) -> ExitCode:
-    return ExitCode.OK if diagnosis.ok else ExitCode.BAD
+def in_the_way(diagnosis: Diagnosis) -> int:
+    """How many things are in the way of a cluster, which is not the main job."""
+    return sum(item.area == cluster_health.AREA and item.state == "broken" for item in diagnosis.items)
+
+
+def exit_code(diagnosis: Diagnosis, cluster: bool = False) -> ExitCode:
+    return ExitCode.OK if diagnosis.ok and not (cluster and in_the_way(diagnosis)) else ExitCode.BAD
 
 
 def _python() -> Item:
@@ -301,11 +312,19 @@ def main(
     clean: Annotated[
         bool, typer.Option("--clean", help="Remove what killed processes left: containers, temporary folders.")
     ] = False,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="Look at what training on a cluster needs, and ask all nodes of a Ray here."),
+    ] = False,
+    shared: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="See whether all nodes share this folder; implies --cluster.")
+    ] = None,
     as_json: AsJson = False,
 ) -> ExitCode:
     """See what works on this machine, and how to mend the rest.
 
-    Looks at Python, extras, engines, Docker and GPU, and tries forbidden actions in a real jail.
+    Looks at Python, extras, engines, Docker, GPU and, where Ray is installed, at what a cluster needs; tries forbidden
+    actions in a real jail.
     """
     if clean:
         cleaned = docker_health.clean(COMMAND_SECONDS)
@@ -314,9 +333,12 @@ def main(
         else:
             docker_health.print_cleaned(stdout(), cleaned)
         return docker_health.cleaned_exit_code(cleaned)
-    diagnosis = asyncio.run(diagnose())
+    cluster = cluster or shared is not None
+    diagnosis = asyncio.run(diagnose(cluster, shared))
     if as_json:
         print_json(diagnosis)
     else:
         print_diagnosis(stdout(), diagnosis)
-    return exit_code(diagnosis)
+        if cluster and (count := in_the_way(diagnosis)):
+            stdout().print(f"In the way of a cluster: {count}; see what is BROKEN there.", style="bold red")
+    return exit_code(diagnosis, cluster)
