@@ -319,6 +319,8 @@ def test_a_cancelled_call_leaves_the_engine_working(setting: Setting) -> None:
     async def go() -> Completion:
         gone = [asyncio.create_task(setting.engine.complete(chat(f"gone {n}", max_tokens=900))) for n in range(4)]
         await asyncio.sleep(0.05)
+        while setting.is_live and under_way(setting.engine) < 4 and not any(task.done() for task in gone):
+            await asyncio.sleep(0.005)
         before = under_way(setting.engine)
         for task in gone:
             task.cancel()
