@@ -9,6 +9,7 @@
 # make bench-sandbox  runs per second of every sandbox, next to its peers
 # make speedrun  a Designer and an Executor from nothing, trained and measured; 15 to 20 minutes on two cores
 # make speedrun-full  the same, then the paper's comparisons, three seeds each: hours
+# make bench-gpu  updates, serving, turns on one GPU, syncs: what a GPU is to show, 40 minutes at most; TINY=--tiny on a CPU
 # make test-gpu  engines and update backends against the same suites on a GPU
 # make test-all  what needs heavy optional packages: local models and training
 PYTHON ?= python3
@@ -20,7 +21,7 @@ PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo docs speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-cluster test-gpu check test-all soak bench bench-sandbox clean
+.PHONY: demo docs speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-cluster test-gpu check test-all soak bench bench-sandbox bench-gpu clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -126,13 +127,20 @@ test-vllm: $(VENV)-vllm/ready
 
 # Ray, DeepSpeed and vLLM as they are, on two cores: 15 minutes. In one process: one Ray and one pair of ranks for all.
 test-cluster: $(VENV)-cluster/ready
-	$(VENV)-cluster/bin/python -m pytest tests/trainer/cluster tests/trainer/update tests/engine/test_vllm_transfer.py
+	$(VENV)-cluster/bin/python -m pytest tests/trainer/cluster tests/trainer/update tests/engine/test_vllm_transfer.py tests/benchmarks tests/metaagent/test_cluster_health.py
 
 bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.overhead
 
 bench-sandbox: $(VENV)/bench
 	$(BIN)/python -m benchmarks.sandbox
+
+# GPU_PYTHON has torch for the GPU, vLLM and DeepSpeed; what it lacks is left out, and said so. Results go to GPU_OUT.
+GPU_PYTHON ?= python3
+GPU_OUT ?= runs/bench-gpu
+bench-gpu:
+	status=0; for each in update serve colocated sync; do \
+	    $(GPU_PYTHON) -m benchmarks.gpu.$$each $(TINY) --out $(GPU_OUT)/$$each.json || status=1; done; exit $$status
 
 clean:
 	rm -rf $(VENV) $(VENV)-vllm $(VENV)-cluster build site *.egg-info

@@ -1,10 +1,10 @@
 """Ranks and an engine that take turns on one GPU: seconds of every part of a turn, and memory over twenty rounds.
 
 A round is what a colocated run does between two rollouts: the engine sleeps (level 2: weights and cache are dropped),
-the rank comes back from the host's memory and learns, the engine wakes for weights alone, takes the new ones over CUDA
-IPC, the rank leaves the GPU, the engine wakes for its cache and proves the weights by a probe; then it completes
-requests with them. After each round the GPU's memory is looked at, and the host's of all processes. Growth ends the
-script with 1, as do a probe that does not agree, and a completion of other weights.
+the rank comes back from the host's memory and learns, its optimizer leaves again, the engine wakes for weights alone
+and takes the new ones over CUDA IPC, the rank's weights leave, too, the engine wakes for its cache and proves the
+weights by a probe; then it completes requests with them. After each round the GPU's memory is looked at, and the host's
+of all processes. Growth ends the script with 1, as do a probe that does not agree, and a completion of other weights.
 
 Needs torch, transformers and deepspeed==0.19.8 with hjson; vllm>=0.28,<0.33 for the engine's half. Without vLLM only
 the rank's half is measured: coming back, learning, leaving. The rest of this checkout that is loaded needs, as wheels:
@@ -131,7 +131,9 @@ class Pair:
             await asyncio.to_thread(backend.update, self.samples, PolicyObjective())
         if self.on_gpu:
             turns.saw("GPU, after the update", gpu_bytes())
-        sent, probe = None, None
+        probe, sent = await asyncio.to_thread(backend.probe, list(range(32))), None
+        with turns.timed("rank's optimizer leaves"):
+            await asyncio.to_thread(backend.offload, True)
         if engine is not None:
             if self.on_gpu:
                 with turns.timed("engine wakes for weights"):
@@ -141,8 +143,7 @@ class Pair:
                 sent = await asyncio.to_thread(sender.send, version)
             assert sent is not None
             turns.bytes = sent.bytes
-            probe = await asyncio.to_thread(backend.probe, list(range(32)))
-        with turns.timed("rank leaves"):
+        with turns.timed("rank's weights leave"):
             await asyncio.to_thread(backend.offload)
         if engine is not None and sent is not None:
             if self.on_gpu:
