@@ -26,6 +26,7 @@ COMMANDS = {
     "trace": "Print the transcript of one run from its trace.",
     "demo": "Show the main job on a real problem, without a model.",
     "train": "Train Designer and Executor.",
+    "simulate": "Predict a step's time on more nodes, and how to divide their GPUs.",
     "data": "Prepare the training sets that the recipes name, or list them.",
     "recipes": "List the recipes for training that come along, or print one.",
     "eval": "Measure pass rates over tasks: k attempts at each problem, with 95% intervals.",

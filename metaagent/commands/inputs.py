@@ -1,4 +1,5 @@
-"""Reads what commands are given: problems, programs. Whatever cannot be read ends the command with a usage error."""
+"""Reads what commands are given: problems, programs, configurations. What cannot be read ends the command with a usage
+error."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from metaagent.terminal import note, usage_error
+from recipes import recipe_path
 from tasks import DatasetError, Problem, read_task
+
+if TYPE_CHECKING:
+    from trainer.config import TrainConfig
 
 LONGEST_INPUT = 1 << 20
 """Characters that are read of a problem or a program; the check refuses programs far below that."""
@@ -52,6 +57,22 @@ def _bounded(file: TextIO, name: str) -> str:
     if len(text) > LONGEST_INPUT:
         usage_error(f"{name} is longer than {LONGEST_INPUT:,} characters")
     return text
+
+
+def read_configuration(name: str, overrides: Sequence[str]) -> TrainConfig:
+    """A training run's, from a file that there is, else from the recipe of that name."""
+    from trainer.config import ConfigError, read_config
+
+    path = Path(name)
+    if not path.is_file():
+        try:
+            path = recipe_path(name)
+        except ValueError as error:
+            usage_error(f"there is no file {name}, and {error}")
+    try:
+        return read_config(path, overrides)
+    except ConfigError as error:
+        usage_error(str(error))
 
 
 BANK = "bank"

@@ -17,31 +17,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
+from metaagent.commands.inputs import read_configuration
 from metaagent.opening import open_sandbox
 from metaagent.terminal import (
     ExitCode,
     Stop,
     TrainingView,
     Writers,
-    fields,
     heading,
     note,
     print_json,
+    print_plan,
     raw,
     stderr,
     stdout,
     usage_error,
 )
-from recipes import recipe_path
 
 if TYPE_CHECKING:
+    from trainer.cluster import Prediction
     from trainer.config import TrainConfig
-    from trainer.run import Memory, Plan, PolicyPlan, Runtime, SourcePlan
-
-STAGES_SHOWN = 6
+    from trainer.run import Plan, Runtime
 
 
 def main(
@@ -80,12 +78,7 @@ def main(
     The configuration is a TOML file; what it leaves out is the paper's setting. Ctrl-C or SIGTERM stop a run; --resume
     goes on with it.
     """
-    from trainer.config import ConfigError, read_config
-
-    try:
-        resolved = read_config(_file(config), overrides or [])
-    except ConfigError as error:
-        usage_error(str(error))
+    resolved = read_configuration(config, overrides or [])
     planned = _planned(resolved)
     if dry_run:
         _show(resolved, planned, config, as_json)
@@ -106,16 +99,6 @@ def main(
         again += ["--tensorboard"] * tensorboard + ["--wandb", wandb] * bool(wandb) + ["--json"] * as_json
         raise Stop(f"stopped at {view.place}. To go on:", ExitCode.INTERRUPTED, shlex.join(again)) from None
     return ExitCode.OK
-
-
-def _file(config: str) -> Path:
-    """A file that there is, else the recipe of that name."""
-    if (path := Path(config)).is_file():
-        return path
-    try:
-        return recipe_path(config)
-    except ValueError as error:
-        usage_error(f"there is no file {config}, and {error}")
 
 
 def _lacking(planned: Plan, as_json: bool) -> bool:
@@ -185,97 +168,28 @@ async def _runtime(config: TrainConfig) -> AsyncIterator[Runtime]:
 def _show(config: TrainConfig, planned: Plan, name: str, as_json: bool) -> None:
     from trainer.config import to_toml
 
+    predicted = _predicted(config, planned)
     if as_json:
-        print_json({"config": config.model_dump(mode="json"), "plan": planned.model_dump(mode="json")})
+        document = {"config": config.model_dump(mode="json"), "plan": planned.model_dump(mode="json")}
+        print_json(document | ({"predicted": predicted} if predicted else {}))
         return
     heading(stdout(), "Configuration", name)
     raw(stdout(), to_toml(config))
-    print_plan(stdout(), planned)
+    print_plan(stdout(), planned, predicted)
 
 
-def print_plan(console: Console, planned: Plan) -> None:
-    """One block per policy, one for the steps, one for the data. What the figures mean is said in
-    `trainer.run.planning`."""
-    for policy in planned.policies:
-        heading(console, f"Policy {policy.name}", " and ".join(policy.roles))
-        fields(console, _policy(policy))
-    heading(console, "Each step")
-    tokens = planned.tokens
-    at_most = tokens.designer_at_most + tokens.executor_at_most
-    single = tokens.designer_at_most + tokens.executor_single_turn
-    fields(
-        console,
-        [
-            ("Designs", f"{planned.designs_per_step:,}"),
-            ("Runs", f"{planned.runs_per_step:,}"),
-            (
-                "Tokens at most",
-                f"{at_most:,}; to design {tokens.designer_at_most:,}, in runs {tokens.executor_at_most:,}",
-            ),
-            ("With one agent call per run", f"{single:,} at most, of these {tokens.generated_single_turn:,} generated"),
-        ],
-    )
-    heading(console, "All steps")
-    stages = [f"{' and '.join(stage.roles)} {stage.steps}" for stage in planned.stages]
-    more = [f"... ({len(stages)} stages)"] if len(stages) > STAGES_SHOWN else []
-    disk = "unknown" if planned.disk_bytes is None else _size(planned.disk_bytes)
-    fields(
-        console,
-        [
-            ("Steps", f"{sum(stage.steps for stage in planned.stages):,}"),
-            ("Stages", ", ".join(stages[:STAGES_SHOWN] + more)),
-            (
-                "Memory",
-                "unknown" if planned.device_bytes is None else f"about {_size(planned.device_bytes)} on one device",
-            ),
-            ("Disk", f"{disk} for {planned.checkpoints} checkpoints at once"),
-        ],
-    )
-    heading(console, "Data")
-    fields(console, [(source.name, _source(source)) for source in planned.sources])
+def _predicted(config: TrainConfig, planned: Plan) -> dict[str, Prediction]:
+    """By kind of GPU, of those that hold the run; none in one process. A layout that cannot be is told."""
+    if config.cluster.layout == "one-process":
+        return {}
+    from trainer.cluster import CPU_CORE, assumed_workload, costs_of, simulate, unplaceable
+    from trainer.run import GPUS, known_sizes
 
-
-def _policy(policy: PolicyPlan) -> list[tuple[str, str]]:
-    if policy.unknown is not None or policy.memory is None:
-        return [("Model", policy.model), ("Size", policy.unknown or "")]
-    request = _size(policy.cache_bytes_per_request)
-    trained = "all learn" if policy.trained == policy.parameters else f"{policy.trained:,} in adapters learn"
-    return [
-        ("Model", policy.model),
-        ("Parameters", f"{policy.parameters:,}, {trained}"),
-        ("Memory", f"about {_size(policy.memory.total)} on one device, and the engine's cache"),
-        *_memory(policy.memory),
-        ("Engine's cache", f"{_size(policy.cache_bytes_per_token)} per token, {request} per request of full length"),
-        ("Checkpoint", _size(policy.checkpoint_bytes)),
-    ]
-
-
-def _memory(memory: Memory) -> list[tuple[str, str]]:
-    names = {
-        "weights": "weights",
-        "masters": "float32 copies of them",
-        "gradients": "gradients",
-        "moments": "AdamW's moments",
-        "reference": "reference policy",
-        "activations": "activations",
-        "logits": "logits",
-        "engine_weights": "the engine's weights",
+    if wrong := unplaceable(config):
+        usage_error(wrong)
+    workload, sizes = assumed_workload(config), known_sizes(config)
+    return {
+        needs.gpu: simulate(config, costs_of(config, sizes, GPUS.get(needs.gpu, CPU_CORE), workload), workload)
+        for needs in planned.cluster
+        if not needs.lacking
     }
-    figures = memory.model_dump()
-    return [(f"  {shown}", _size(figures[name])) for name, shown in names.items() if figures[name]]
-
-
-def _source(source: SourcePlan) -> str:
-    if source.unknown is not None:
-        return f"{source.per_step} per step; {source.unknown}"
-    return f"{source.per_step} per step of {source.problems:,} problems: {source.epochs:.3g} epochs"
-
-
-def _size(count: int | None) -> str:
-    """A number of bytes in the unit that suits it."""
-    size, unit = float(count or 0), "B"
-    for larger in ("KiB", "MiB", "GiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:,.1f} {unit}"

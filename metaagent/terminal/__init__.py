@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from metaagent.terminal.health import Diagnosis, Item, State, print_diagnosis
     from metaagent.terminal.progress import LiveProgress, counting_bar
+    from metaagent.terminal.run_plan import prediction_fields, print_plan, shown_seconds
     from metaagent.terminal.run_report import RunReport, failure_line, finding_line, print_findings, print_run
     from metaagent.terminal.training_view import TrainingView
     from metaagent.terminal.training_writers import Writers
@@ -85,6 +86,11 @@ _HOMES = {
         "mermaid_text",
         "tree",
     ),
+    "run_plan": (
+        "prediction_fields",
+        "print_plan",
+        "shown_seconds",
+    ),
     "run_report": (
         "RunReport",
         "failure_line",
@@ -132,9 +138,11 @@ __all__ = [
     "mermaid_text",
     "note",
     "one_line",
+    "prediction_fields",
     "print_diagnosis",
     "print_findings",
     "print_json",
+    "print_plan",
     "print_run",
     "print_shares",
     "print_table",
@@ -142,6 +150,7 @@ __all__ = [
     "raw",
     "read_trace",
     "safe",
+    "shown_seconds",
     "stderr",
     "stdout",
     "totals",

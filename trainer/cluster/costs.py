@@ -52,17 +52,17 @@ FAILURES_PER_HOUR = 419 / (54 * 24 * 16_384)
 RECOVERY_S = 120.0
 """To fence and replace an engine or a group of ranks."""
 
-PARAMETERS = (
-    "token_s",
-    "request_token_s",
-    "prompt_token_s",
-    "run_s",
-    "update_s",
-    "update_token_s",
-    "sync_s",
-    "sync_rate",
-)
-"""That a run can show."""
+PARAMETERS = {
+    "token_s": "an engine's decoding step",
+    "request_token_s": "each request in it",
+    "prompt_token_s": "reading prompts",
+    "run_s": "a run's sandbox",
+    "update_s": "an update of any size",
+    "update_token_s": "its tokens",
+    "sync_s": "a sync of any size",
+    "sync_rate": "its bytes",
+}
+"""What a run can show, with words for it."""
 
 
 class PolicyCosts(BaseModel):
@@ -166,7 +166,6 @@ def _policy(
     passes = 4 if policy.gradient_checkpointing else 3
     per_micro_batch, per_step = _exchanged(policy, size)
     between_s = (ranks - 1) / ranks / (_between(config, ranks, gpu) * LINK_SHARE)
-    shares_gpus = config.cluster.layout == "colocated" and config.cluster.gpus_per_node > 0
     return PolicyCosts(
         token_s=factors["token_s"] * (DECODE_STEP_S + number * size.parameters / bandwidth),
         request_token_s=factors["request_token_s"] * (context * size.cache_bytes(number) / bandwidth + reads_s),
@@ -178,7 +177,7 @@ def _policy(
         sync_s=factors["sync_s"] * SYNC_S,
         sync_bytes=needs.sync_bytes,
         sync_rate=factors["sync_rate"] * _sync_rate(config, name, gpu),
-        turn_s=TURN_S + needs.turn_bytes / HOST_RATE if shares_gpus else 0.0,
+        turn_s=TURN_S + needs.turn_bytes / HOST_RATE if needs.turn_bytes else 0.0,
     )
 
 

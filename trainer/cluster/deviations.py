@@ -14,11 +14,15 @@ SHOWN = 0.03
 TOGETHER = 0.25
 """Share of the median deviation that a factor must spare of the mean one to be e times the middle factor. Where values
 do not tell factors apart, or are too uncertain to, this holds them together."""
-ROUNDS = 15
+ROUNDS = 10
 SCALES = (1.0, 0.4, 0.15, 0.05)
 """Of a step that is taken."""
-ENOUGH = 1e-5
+ENOUGH = 1e-3
 """Gain of a step, in the mean deviation, below which the search ends."""
+REACHES = (0.3, 0.1, 0.03)
+"""Of moves of single factors, in the end."""
+BEST = 3
+"""Starts that are followed."""
 AHEAD = 30.0
 """One factor over the others in a start."""
 
@@ -58,19 +62,32 @@ def nonnegative_line(points: Sequence[tuple[float, float, float]]) -> tuple[floa
 
 
 def searched(names: Sequence[str], played: Deviations) -> tuple[dict[str, float], list[float]]:
-    """Gauss and Newton's steps over the logarithms of factors, from the best of a few starts. Factors that hardly
-    change the values are left out, and are 1 for `played`. Returns factors, and ln(value / measured) with them."""
+    """The factors with the least deviations, searched over their logarithms from a few starts: one factor for all, and
+    each ahead of the others. Factors that hardly change the values are left out, and are 1 for `played`. Returns
+    factors, and ln(value / measured) with them."""
 
     def at(logs: Mapping[str, float]) -> list[float]:
         return played({name: math.exp(value) for name, value in logs.items()})
 
     starts = [_level(at, {name: math.log(AHEAD) * (name == ahead) for name in names}) for ahead in ("", *names)]
-    logs, left = min(starts, key=lambda start: _loss(start[1], start[0]))
-    slopes: dict[str, list[float]] = {}
+    starts.sort(key=lambda each: _loss(each[1], each[0]))
+    found = [_descended(at, *start) for start in starts[:BEST]]
+    logs, left = min(found, key=lambda each: _loss(each[1], each[0]))
+    for reach in REACHES:
+        logs, left = _polished(at, logs, left, reach)
+    slopes = {name: _slope(at, logs, name, left) for name in logs}
+    shown = {name: math.exp(value) for name, value in logs.items() if max(map(abs, slopes[name])) >= SHOWN}
+    return shown, played(shown)
+
+
+def _descended(
+    at: Callable[[Mapping[str, float]], list[float]], logs: dict[str, float], left: list[float]
+) -> tuple[dict[str, float], list[float]]:
+    """Gauss and Newton's steps, as long as they help."""
     for _ in range(ROUNDS):
         least = _loss(left, logs)
-        slopes = {name: _slope(at, logs, name, left) for name in logs}
-        step = _newton(left, [slopes[name] for name in logs], list(logs.values()))
+        slopes = [_slope(at, logs, name, left) for name in logs]
+        step = _newton(left, slopes, list(logs.values()))
         for scale in SCALES:
             tried = {name: value + scale * move for (name, value), move in zip(logs.items(), step, strict=True)}
             now = at(tried)
@@ -79,8 +96,21 @@ def searched(names: Sequence[str], played: Deviations) -> tuple[dict[str, float]
                 break
         if least - _loss(left, logs) < ENOUGH:
             break
-    shown = {name: math.exp(value) for name, value in logs.items() if max(map(abs, slopes[name])) >= SHOWN}
-    return shown, played(shown)
+    return logs, left
+
+
+def _polished(
+    at: Callable[[Mapping[str, float]], list[float]], logs: dict[str, float], left: list[float], reach: float
+) -> tuple[dict[str, float], list[float]]:
+    """One factor after another a little larger or smaller, as long as that helps."""
+    for name in [*logs, *logs]:
+        for move in (reach, -reach):
+            tried = {**logs, name: logs[name] + move}
+            now = at(tried)
+            if _loss(now, tried) < _loss(left, logs):
+                logs, left = tried, now
+                break
+    return logs, left
 
 
 def _level(

@@ -45,8 +45,7 @@ def best_division(
     found: list[tuple[float, TrainConfig]] = []
     lacking = ""
     for each in divisions(config, nodes):
-        lacks = _lacks(each, sizes, gpu)
-        if lacks:
+        if lacks := _lacks(each, sizes, gpu) or unplaceable(each):
             lacking = lacks
             continue
         costs = costs_of(each, sizes, gpu, workload, seen)
@@ -120,17 +119,19 @@ def _divided(config: TrainConfig, nodes: int, kind: str, ranks: Sequence[int], e
     return config.model_copy(update={"policies": policies, "cluster": cluster})
 
 
-def _lacks(config: TrainConfig, sizes: Mapping[str, ModelSize], gpu: Gpu) -> str:
-    """What keeps a configuration from being run; empty if nothing does."""
-    if gpu.memory_bytes:
-        lacking = needs_on(config, sizes, gpu.name, gpu.memory_bytes).lacking
-        if lacking:
-            return lacking[0]
+def unplaceable(config: TrainConfig) -> str:
+    """Why a configuration cannot be placed on such nodes as it names, with CPUs for all; empty if it can be."""
     cluster = config.cluster
-    cpus = 2.0 * cluster.gpus_per_node + _slots(config, 1) + cluster.run_workers_per_node
+    cpus = 2.0 * _slots(config, 1) + cluster.run_workers_per_node
     nodes = [Node(f"{number:06}", f"node {number}", cpus, cluster.gpus_per_node, 0) for number in range(cluster.nodes)]
     try:
         layout(config, nodes)
     except Unplaceable as error:
         return str(error)
     return ""
+
+
+def _lacks(config: TrainConfig, sizes: Mapping[str, ModelSize], gpu: Gpu) -> str:
+    """What does not fit into the memory of GPUs; empty if all does."""
+    lacking = needs_on(config, sizes, gpu.name, gpu.memory_bytes or None).lacking
+    return lacking[0] if lacking else ""

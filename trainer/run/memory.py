@@ -15,9 +15,9 @@ LOGITS_BYTES = 4 * 4 * (1 << 26)
 """The loss makes up to 2**26 logits at a time in float32 (`trainer.update.loss.CHUNK_LOGITS`), and about four such
 arrays."""
 LIVE_PARAMETERS = 1_000_000_000
-"""Weights of other ranks that one at ZeRO stage 3 holds at most (`stage3_max_live_parameters`, DeepSpeed's default)."""
-BUCKET = 500_000_000
-"""Gradients that are summed over ranks at once (`reduce_bucket_size`, DeepSpeed's default), in float32."""
+"""Weights of other ranks that one at ZeRO stage 3 keeps for their next use (`DeepSpeedSettings.live_weights`)."""
+BUCKET = 100_000_000
+"""Gradients that are summed over ranks at once (`reduce_bucket_size`), in float32."""
 ENGINE_WORKSPACE = 3 << 30
 """Bytes of activations, CUDA graphs and NCCL in a vLLM engine: assumed."""
 VLLM_UTILIZATION = 0.92
@@ -94,10 +94,8 @@ def rank_at_work(size: ModelSize, policy: PolicyConfig, config: TrainConfig) -> 
         return one
     ranks, stage = policy.update.ranks, policy.update.zero_stage
     number, trained = NUMBER_BYTES[policy.dtype], trained_parameters(size, policy)
-    if policy.lora is not None:  # DeepSpeed keeps adapters in the type of the weights below them
-        one.weights = number * (size.parameters + trained)
     one.masters = 4 * trained if stage else 0
-    if stage == 1 and number != 4:
+    if stage == 1 and number != 4 and policy.lora is None:
         one.gradients += number * trained
     divided = {1: ("masters", "moments"), 2: ("masters", "moments", "gradients")}
     shared = {0: (), **divided, 3: ("masters", "moments", "gradients", "weights", "reference")}[stage]

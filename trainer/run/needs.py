@@ -1,9 +1,11 @@
 """What each GPU of a cluster holds in each phase of a step, and how many bytes a sync and a host have to carry.
 
-    rollout   engines work; ranks that share their GPUs are parked in the host's memory
-    sync      new weights are sent piece by piece
-    update    ranks work; engines that share their GPUs sleep, their weights in the host's memory
+    rollout   engines work; ranks that share their GPUs wait in the host's memory
+    sync      new weights are sent piece by piece; of ranks that share GPUs only the weights are there, of engines all
+              but the cache
+    update    ranks work; engines that share their GPUs have dropped all
 
+Only DeepSpeed's ranks and vLLM's engines take turns like this (`trainer.cluster.turns`); others keep what they have.
 Formulas over a configuration and the models' shapes; docs/cluster.md has them. Where processes sit is
 `trainer.cluster.layout`'s business, and how long anything takes `trainer.cluster.costs`'.
 """
@@ -52,9 +54,10 @@ class PolicyNeeds(BaseModel):
     cached_requests: float
     """Of full length, prompt and completion."""
     turn_bytes: int = 0
-    """Of each shared GPU that go to the host or come back when it passes from a rank to an engine, or back."""
+    """Of each rank that go to the host when its engine has its turn, and come back."""
     host_bytes: int
-    """Of all ranks and engines together, in their hosts' memory at most: what is offloaded, parked or asleep."""
+    """Of all ranks together, in their hosts' memory at most: what is offloaded, or waits for its turn, or the whole
+    model, which DeepSpeed's ranks each load once."""
     sync_bytes: int
     """All weights, once, as they are sent; each engine gets as many."""
     received_bytes: int
@@ -114,14 +117,21 @@ def _policy(name: str, policy: PolicyConfig, config: TrainConfig, size: ModelSiz
     sending = rest.model_copy(update={"gathered": piece * NUMBER_BYTES[policy.dtype]}) if divided else rest
     piece_bytes = piece * engine_number_bytes(size, policy)
     parallel = policy.engine.tensor_parallel
+    receiving = serving.model_copy(update={"incoming": piece_bytes})
+    parked = turn_bytes = 0
+    loaded = ranks * NUMBER_BYTES[policy.dtype] * size.parameters if policy.update.backend == "deepspeed" else 0
     if config.cluster.layout == "colocated":
-        awake = serving.model_copy(update={"engine_cache": 0, "incoming": piece_bytes})
-        both: dict[Phase, Memory] = {"rollout": serving, "sync": _sum(sending, awake), "update": work}
+        both: dict[Phase, Memory]
+        if config.cluster.gpus_per_node and policy.update.backend == "deepspeed" and policy.engine.kind == "vllm":
+            weights = sending.model_copy(update={"masters": 0, "gradients": 0, "moments": 0, "reference": 0})
+            awake = receiving.model_copy(update={"engine_cache": 0})
+            both = {"rollout": serving, "sync": _sum(weights, awake), "update": work}
+            turn_bytes = rest.total
+            parked = turn_bytes * ranks
+        else:
+            both = {"rollout": _sum(rest, serving), "sync": _sum(sending, receiving), "update": _sum(work, serving)}
         gpus = [GpuNeeds(holds="rank and engine", count=ranks, phases=both)]
-        parked = max(rest.total, serving.engine_weights) * ranks
-        turn_bytes = rest.total + serving.engine_weights
     else:
-        receiving = serving.model_copy(update={"incoming": piece_bytes})
         gpus = [
             GpuNeeds(holds="rank", count=ranks, phases={"rollout": rest, "sync": sending, "update": work}),
             GpuNeeds(
@@ -130,7 +140,6 @@ def _policy(name: str, policy: PolicyConfig, config: TrainConfig, size: ModelSiz
                 phases={"rollout": serving, "sync": receiving, "update": serving},
             ),
         ]
-        parked = turn_bytes = 0
     tokens = serving.engine_cache // cache_per_token(size, policy)
     sync_bytes = NUMBER_BYTES[policy.dtype] * size.parameters
     return PolicyNeeds(
@@ -139,7 +148,7 @@ def _policy(name: str, policy: PolicyConfig, config: TrainConfig, size: ModelSiz
         cached_tokens=tokens,
         cached_requests=tokens / context,
         turn_bytes=turn_bytes,
-        host_bytes=parked + offloaded(size, policy) * ranks,
+        host_bytes=max(parked + offloaded(size, policy) * ranks, loaded),
         sync_bytes=sync_bytes,
         received_bytes=sync_bytes * engines,
     )

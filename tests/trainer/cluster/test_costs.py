@@ -68,9 +68,9 @@ def test_a_sync_goes_by_the_transport_of_the_layout(cluster: dict[str, Any], eng
 
 def test_shared_gpus_change_hands_twice() -> None:
     assert of(config()).turn_s == 0
-    # 18 bytes of each weight wait in the host's memory, over 8 ranks, and 2 for the engine.
+    # 18 bytes of each weight wait in the host's memory, over 8 ranks.
     shared = of(config(ranks=8, engines=8, cluster={"layout": "colocated"}))
-    assert shared.turn_s == pytest.approx(1 + (18 * P / 8 + 2 * P) / 25e9)
+    assert shared.turn_s == pytest.approx(1 + 18 * P / 8 / 25e9)
 
 
 def test_what_a_run_has_shown_is_a_factor() -> None:

@@ -1,5 +1,10 @@
 """A whole run's prediction: by hand where it can be, by what must hold where not, and against real runs."""
 
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -147,40 +152,92 @@ def test_more_work_takes_longer() -> None:
 # Real runs
 
 
+class Turns:
+    """Runs take turns, a step each, so that a machine that is busy for a while is so for all of them."""
+
+    def __init__(self, runs: int) -> None:
+        self._queue = deque(range(runs))
+        self._changed = threading.Condition()
+
+    def wait(self, run: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue[0] == run)
+
+    def leave(self, run: int) -> None:
+        with self._changed:
+            self._queue.remove(run)
+            self._changed.notify_all()
+
+    def pass_on(self, run: int) -> None:
+        with self._changed:
+            self._queue.rotate(-1)
+            self._changed.notify_all()
+        self.wait(run)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_run_at_one_size_predicts_those_at_others(tmp_path: Path) -> None:
-    """Sizes take turns, so that a machine that is busy for a while is so for all of them."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from training import configured, run, teach, write_problems
+    import torch
+    from training import configured, teach, write_problems
+
+    from sandbox import ProcessSandbox
+    from trainer.run.loop import train
+    from trainer.run.one_process import OneProcess
+    from trainer.run.runtime import Watch
+
+    sizes = (4, 8, 16)
+    turns = Turns(len(sizes))
+
+    class InTurn(OneProcess):
+        def __init__(self, number: int, config: TrainConfig, sandbox: ProcessSandbox) -> None:
+            super().__init__(config, sandbox)
+            self.number = number
+
+        @asynccontextmanager
+        async def opened(self, watch: Watch, out: Path) -> AsyncIterator[None]:
+            async with super().opened(watch, out):
+                await asyncio.to_thread(turns.wait, self.number)
+                try:
+                    yield
+                finally:
+                    turns.leave(self.number)
+
+        def save(self, folder: Path) -> None:  # between two steps
+            super().save(folder)
+            turns.pass_on(self.number)
 
     model = teach(tmp_path / "policy", right=0.6, steps=40)
     problems = write_problems(tmp_path / "problems.jsonl")
-    measured: dict[int, list[Any]] = {2: [], 4: [], 8: []}
-    configs: dict[int, TrainConfig] = {}
-    for turn in range(2):
-        for questions in measured:
-            out = tmp_path / f"{questions}-{turn}"
-            settings = configured(
-                model, problems, steps=9, seed=turn, checkpoint_every=9, rollout={"questions": questions}
-            )
-            still = settings.policies["p0"].model_copy(update={"learning_rate": 1e-9})  # what is designed stays alike
-            run(settings.model_copy(update={"policies": {"p0": still}}), out)
-            configs[questions], reports = read_run(out)
-            measured[questions] += reports[1:]  # processes warm up in the first
-    seconds = {
-        questions: median(each.timings.rollout_s + each.timings.update_s + each.timings.sync_s for each in reports)
-        for questions, reports in measured.items()
-    }
-    found = fit(configs[4], measured[4], known_sizes(configs[4]), CPU_CORE, warm_up=0)
+
+    def one(questions: int) -> TrainConfig:
+        config = configured(model, problems, steps=13, checkpoint_every=1, rollout={"questions": questions})
+        still = config.policies["p0"].model_copy(update={"learning_rate": 1e-9})  # designs stay as they are
+        return config.model_copy(update={"policies": {"p0": still}})
+
+    async def run() -> None:
+        async with ProcessSandbox(preload=("designer.check", "tasks.math.worker")) as sandbox:
+            runs = [InTurn(number, one(questions), sandbox) for number, questions in enumerate(sizes)]
+            await asyncio.gather(*(train(each, tmp_path / str(each.config.rollout.questions)) for each in runs))
+
+    torch.set_num_threads(1)
+    asyncio.run(run())
+    configs, seconds, lines = {}, {}, {}
+    for questions in sizes:
+        configs[questions], lines[questions] = read_run(tmp_path / str(questions))
+        timings = [each.timings for each in lines[questions][1:]]
+        seconds[questions] = median(each.rollout_s + each.update_s + each.sync_s for each in timings)
+    found = fit(configs[8], lines[8], known_sizes(configs[8]), CPU_CORE)
     guesses = {
         questions: simulate(
             each, costs_of(each, known_sizes(each), CPU_CORE, found.workload, found.seen), found.workload
         ).step_s
         for questions, each in configs.items()
     }
-    print({questions: (round(guesses[questions], 3), round(seconds[questions], 3)) for questions in seconds})
-    assert sorted(guesses, key=guesses.__getitem__) == sorted(seconds, key=seconds.__getitem__) == [2, 4, 8]
+    told = {questions: f"{guesses[questions]:.3f} for {seconds[questions]:.3f} s" for questions in sizes}
+    print(told)
+    assert sorted(guesses, key=guesses.__getitem__) == sorted(seconds, key=seconds.__getitem__) == list(sizes)
     for questions, guess in guesses.items():
-        assert guess == pytest.approx(seconds[questions], rel=0.2), (guesses, seconds)
+        assert guess == pytest.approx(seconds[questions], rel=0.2), told

@@ -110,7 +110,7 @@ def test_phases_of_gpus_apart(model: Path) -> None:
     assert policy_needs.cached_tokens == (int(0.92 * 80e9) - P - ENGINE_WORKSPACE) // (147_456 // 2)
     assert policy_needs.cached_requests == pytest.approx(policy_needs.cached_tokens / 16384)
     assert (policy_needs.sync_bytes, policy_needs.received_bytes) == (2 * P, 4 * 2 * P)
-    assert policy_needs.host_bytes == 0
+    assert policy_needs.host_bytes == 8 * 2 * P  # each rank loads the model before it keeps its part
 
 
 def test_who_shares_a_gpu_takes_turns(model: Path) -> None:
@@ -122,8 +122,20 @@ def test_who_shares_a_gpu_takes_turns(model: Path) -> None:
     assert both.phases["rollout"].total == int(0.5 * 141e9)
     assert both.phases["update"].engine_weights == both.phases["rollout"].weights == 0
     assert both.phases["sync"].engine_cache == 0
-    assert both.phases["sync"].total == 18 * P / 8 + 2 * EMBEDDINGS + 2 * P + ENGINE_WORKSPACE + 2 * EMBEDDINGS
-    assert needs.host_bytes == 18 * P  # parked ranks; engines that sleep, 2 P each, need less
+    assert both.phases["sync"].total == 2 * P / 8 + 2 * EMBEDDINGS + 2 * P + ENGINE_WORKSPACE + 2 * EMBEDDINGS
+    assert (needs.turn_bytes, needs.host_bytes) == (18 * P / 8, 18 * P)
+
+
+def test_plain_torch_keeps_what_it_has_beside_its_engine(model: Path) -> None:
+    policy = {"lora": {"rank": 8}, "engine": {"options": {"gpu_memory_utilization": 0.5}}}
+    run = config(model, policy=policy, cluster={"layout": "colocated", "gpus_per_node": 1})
+    needs = of(cluster_needs(run), "H100").policies[0]
+    phases = needs.gpus[0].phases
+    adapters = 16 * (phases["rollout"].weights - 2 * P) // 4
+    assert phases["rollout"].total == 2 * P + adapters + int(0.5 * 80e9)
+    assert phases["update"].engine_cache == phases["rollout"].engine_cache > 0
+    assert phases["update"].activations > 0
+    assert (needs.turn_bytes, needs.host_bytes) == (0, 0)
 
 
 def test_heads_are_not_divided_further_than_there_are_heads(model: Path) -> None:
@@ -176,6 +188,14 @@ def test_a_plan_has_them_for_clusters_only(model: Path) -> None:
 
 
 # Measured
+
+
+def test_the_constants_are_those_of_the_backend() -> None:
+    pytest.importorskip("deepspeed")
+    from trainer.update import DeepSpeedSettings, deepspeed_engine
+
+    assert DeepSpeedSettings(model="m", learning_rate=1.0).live_weights == LIVE_PARAMETERS
+    assert deepspeed_engine._BUCKET == BUCKET
 
 
 RANK = """
