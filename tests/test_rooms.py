@@ -186,6 +186,7 @@ ONE_NAME_ONE_THING = {
     "check": "the command is named after what it calls",
     "trace": "the command is named after what it reads",
     "train": "the benchmark is named after the command that it measures",
+    "simulate": "the command is named after what it calls",
     "grading": "the benchmark is named after what it measures",
     "templates": "the command is named after what it lists",
     "sync": "the benchmark is named after what it measures",
@@ -242,4 +243,4 @@ def test_the_map_shows_the_tree() -> None:
     assert {folder: sorted(shown.get(folder, {"(not shown)"}) ^ names) for folder, names in there.items()} == {
         folder: [] for folder in there
     }
-    assert set(shown) - set(there) <= {"metaagent/policy", "recipes", "recipes/ablations", "docs", "tests"}
+    assert set(shown) - set(there) <= {"metaagent/policy", "recipes", "recipes/ablations", "recipes/cluster", "docs", "tests"}
