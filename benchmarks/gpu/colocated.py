@@ -191,7 +191,7 @@ class Pair:
 
 
 async def started(folder: Path, tiny: bool, report: Report) -> VLLMEngine | None:
-    """The engine, asleep where it can sleep; None without vLLM."""
+    """The engine; None without vLLM."""
     if why := missing("vllm"):
         report.leave_out("the engine's half: sleeping, waking, weights, the probe", why)
         return None
@@ -201,45 +201,47 @@ async def started(folder: Path, tiny: bool, report: Report) -> VLLMEngine | None
         options |= {"dtype": "float32", "kv_cache_memory_bytes": 64 * MIB, "max_num_batched_tokens": REQUESTS * 1024}
         engine = VLLMEngine(str(folder), transfer="gloo", options=options)
     else:
-        options |= {"dtype": "bfloat16", "gpu_memory_utilization": 0.6, "enable_sleep_mode": True}
+        options |= {"dtype": "bfloat16", "gpu_memory_utilization": 0.8, "enable_sleep_mode": True}
         engine = VLLMEngine(str(folder), transfer="ipc", options=options)
-    await engine.complete(CompletionRequest(token_ids=[1, 2], sampling=Sampling(max_tokens=1)))
-    if not tiny:
-        await engine.sleep(2)
+    report.settings["vllm_options"] = options
+    try:
+        await engine.complete(CompletionRequest(token_ids=[1, 2], sampling=Sampling(max_tokens=1)))
+    except BaseException:
+        await engine.close()
+        raise
     return engine
 
 
 async def rounds(folder: Path, arguments: argparse.Namespace, report: Report) -> None:
+    """The rank is made first and leaves the GPU: vLLM measures what is free when it starts."""
     from trainer.update import DeepSpeedBackend
 
     tiny, device = arguments.tiny, "cpu" if arguments.tiny else "cuda"
-    shape = SHAPES["tiny" if tiny else arguments.shape]
-    engine = await started(folder, tiny, report)
-    backend = None
+    settings = {
+        "model": str(folder),
+        "learning_rate": 1e-6,
+        "dtype": "float32" if tiny else "bfloat16",
+        "max_tokens_per_micro_batch": 8192,
+    }
+    group = await asyncio.to_thread(Alone, settings, device)
+    backend, engine = DeepSpeedBackend(group), None
+    turns = Turns()
     try:
-        settings = {
-            "model": str(folder),
-            "learning_rate": 1e-6,
-            "dtype": "float32" if tiny else "bfloat16",
-            "max_tokens_per_micro_batch": 8192,
-        }
-        group = await asyncio.to_thread(Alone, settings, device)
-        backend = DeepSpeedBackend(group)
+        await asyncio.to_thread(backend.offload)
+        engine = await started(folder, tiny, report)
         load = Load(2, 4, 16, (8, 32)) if tiny else Load()
-        pair = Pair(backend, group.rank, engine, load.samples(shape.vocabulary), not tiny)
-        try:
-            took = 0.0
-            for number in range(1, arguments.rounds + 1):
-                if not report.has_time(arguments.limit_s, f"rounds {number} to {arguments.rounds}", took):
-                    break
-                began = time.monotonic()
-                await pair.round(number)
-                took = time.monotonic() - began
-        finally:
-            tell(pair.turns, report)
+        samples = load.samples(SHAPES["tiny" if tiny else arguments.shape].vocabulary)
+        pair = Pair(backend, group.rank, engine, samples, not tiny, turns)
+        took = 0.0
+        for number in range(1, arguments.rounds + 1):
+            if not report.has_time(arguments.limit_s, f"rounds {number} to {arguments.rounds}", took):
+                break
+            began = time.monotonic()
+            await pair.round(number)
+            took = time.monotonic() - began
     finally:
-        if backend is not None:
-            await asyncio.to_thread(backend.close)
+        tell(turns, report)
+        await asyncio.to_thread(backend.close)
         if engine is not None:
             await engine.close()
 
