@@ -30,12 +30,7 @@ async def open_engine(
     `also` holds what the option takes besides engines, each with how it is written: a wrong name is answered with all.
     """
     try:
-        if spec == embedded.SPEC:
-            if cache is not None:
-                raise ValueError("the embedded policy's replies are not kept. Fix: leave --cache out")
-            engine: Engine = embedded.open_embedded()
-        else:
-            engine = parse_engine(spec, cache, {embedded.SPEC: embedded.SPEC} | dict(also or {}))
+        engine = made_engine(spec, cache, also)
     except ValueError as error:
         usage_error(str(error))
     try:
@@ -49,15 +44,28 @@ async def open_engine(
                 note(engine.problem)
 
 
+def made_engine(spec: str, cache: Path | None = None, also: Mapping[str, str] | None = None) -> Engine:
+    """The same, to be closed by whoever asks; a wrong name raises ValueError. Workers of a cluster open theirs so."""
+    if spec != embedded.SPEC:
+        return parse_engine(spec, cache, {embedded.SPEC: embedded.SPEC} | dict(also or {}))
+    if cache is not None:
+        raise ValueError("the embedded policy's replies are not kept. Fix: leave --cache out")
+    return embedded.open_embedded()
+
+
+def sandbox_name(name: str | None) -> str:
+    """As given, or else as METAAGENT_SANDBOX says."""
+    return name or os.environ.get("METAAGENT_SANDBOX") or "process"
+
+
 def open_sandbox(name: str | None = None, *, grading: bool = False) -> JailSandbox:
     """A sandbox in which programs can be checked, and answers graded if asked for.
 
     `name` is process, process/weak (which lets code run where the kernel cannot keep it in), docker, docker/warm,
     docker/strict or docker/gvisor; without one METAAGENT_SANDBOX decides.
     """
-    name = name or os.environ.get("METAAGENT_SANDBOX") or "process"
     preload = (CHECKER, MATH_WORKER) if grading else (CHECKER,)
     try:
-        return named_sandbox(name, preload)
+        return named_sandbox(sandbox_name(name), preload)
     except ValueError as error:
         usage_error(str(error))

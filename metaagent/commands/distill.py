@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +19,20 @@ from rich.console import Console
 
 from metaagent.commands.inputs import BANK, read_tasks
 from metaagent.commands.options import SAMPLING, AsJson, CacheFolder, EngineSpec, SandboxName, Seed, validated
+from metaagent.commands.spreading import (
+    ClusterAddress,
+    GpusPerNode,
+    Nodes,
+    Replicas,
+    RunWorkers,
+    Spreading,
+    spreading,
+)
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.terminal import (
     DistillProgress,
     ExitCode,
+    Stop,
     fields,
     heading,
     note,
@@ -33,7 +44,8 @@ from metaagent.terminal import (
     usage_error,
 )
 from tasks import Problem
-from trainer.distill import ROWS, DistillReport, DistillSettings, distill
+from templates import load_templates
+from trainer.distill import ROWS, DistillReport, DistillSettings, Questions, distill
 from workflow.completion import Sampling
 from workflow.failures import MetaAgentError
 
@@ -64,15 +76,18 @@ def _run(
     cache: Path | None,
     folder: Path,
     resume: bool,
+    cluster: Spreading | None,
 ) -> Distillation:
     """Distil, with live progress on stderr. `designer` None is the bank. What is done when it is broken off is kept."""
     problems = read_tasks(tasks, limit)
     with DistillProgress(sum(map(len, problems.values()))) as progress:
         try:
             return asyncio.run(
-                _distill(problems, spec, designer, settings, sandbox_name, cache, folder, resume, progress)
+                _distill(problems, spec, designer, settings, sandbox_name, cache, folder, resume, cluster, progress)
             )
-        except (MetaAgentError, KeyboardInterrupt):
+        except (MetaAgentError, KeyboardInterrupt, Stop) as ended:
+            if isinstance(ended, Stop) and ended.code == ExitCode.USAGE:
+                raise
             done = progress.report
             note(
                 f"{done.questions} of {progress.total} questions are done and kept in {folder}: the same command with "
@@ -92,6 +107,7 @@ async def _distill(
     cache: Path | None,
     folder: Path,
     resume: bool,
+    cluster: Spreading | None,
     progress: DistillProgress,
 ) -> Distillation:
     async with AsyncExitStack() as stack:
@@ -100,6 +116,22 @@ async def _distill(
         if designer is not None:
             teacher = executor if designer == spec else await stack.enter_async_context(open_engine(designer, cache))
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
+        by_id = {problem.id: task for task, each in problems.items() for problem in each}
+        make = None
+        if cluster is not None:
+            shared = settings.shared_among(cluster.workers)
+            make = await stack.enter_async_context(
+                cluster.opened(
+                    partial(Questions, settings=shared, templates=load_templates(), tasks=by_id),
+                    (spec, executor),
+                    None if teacher is None else (designer or "", teacher),
+                    sandbox=sandbox_name,
+                    cache=cache,
+                    folder=None,
+                    at_once=settings.questions_at_once(settings.designs),
+                    piece_s=settings.longest_question_s,
+                )
+            )
         try:
             report = await distill(
                 [problem for each in problems.values() for problem in each],
@@ -108,9 +140,10 @@ async def _distill(
                 folder=folder,
                 designer=teacher,
                 settings=settings,
-                tasks={problem.id: task for task, each in problems.items() for problem in each},
+                tasks=by_id,
                 resume=resume,
                 watch=progress,
+                make=make,
             )
         except ValueError as error:  # a folder of another distillation
             usage_error(str(error))
@@ -204,6 +237,11 @@ def main(
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = SAMPLING.temperature,
     max_tokens: Annotated[int, typer.Option(help="Longest reply, in tokens.")] = SAMPLING.max_tokens,
     max_concurrent: Annotated[int, typer.Option(help="Designs and runs under way at once.", min=1)] = 16,
+    cluster: ClusterAddress = None,
+    nodes: Nodes = None,
+    run_workers: RunWorkers = None,
+    replicas: Replicas = None,
+    gpus_per_node: GpusPerNode = None,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Make chat rows for a cold start: designs, executed and graded, of which the correct ones are kept.
@@ -228,7 +266,16 @@ def main(
         max_concurrent=max_concurrent,
     )
     document = _run(
-        tasks, limit, engine, designer, settings, sandbox_name=sandbox, cache=cache, folder=out, resume=resume
+        tasks,
+        limit,
+        engine,
+        designer,
+        settings,
+        sandbox_name=sandbox,
+        cache=cache,
+        folder=out,
+        resume=resume,
+        cluster=spreading(cluster, nodes, run_workers, replicas, gpus_per_node),
     )
     if as_json:
         print_json(document)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,10 +30,20 @@ from metaagent.commands.options import (
     Temperature,
     validated,
 )
+from metaagent.commands.spreading import (
+    ClusterAddress,
+    GpusPerNode,
+    Nodes,
+    Replicas,
+    RunWorkers,
+    Spreading,
+    spreading,
+)
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.terminal import (
     EvalProgress,
     ExitCode,
+    Stop,
     fields,
     heading,
     note,
@@ -47,7 +58,7 @@ from metaagent.terminal import (
 )
 from sandbox.host import JailSandbox
 from tasks import Problem
-from trainer.evaluate import EvalReport, EvalSettings, PassRate, Spread, evaluate, report_of
+from trainer.evaluate import Attempts, EvalReport, EvalSettings, PassRate, Spread, evaluate, report_of
 from workflow.completion import Sampling
 from workflow.failures import MetaAgentError
 
@@ -80,13 +91,18 @@ def _run(
     sandbox_name: str | None,
     cache: Path | None,
     folder: Path | None,
+    cluster: Spreading | None,
 ) -> Evaluation:
     """Evaluate, with live progress on stderr. What is done when it is broken off stays in the folder, and is said."""
     total = settings.k * sum(map(len, problems.values()))
     with EvalProgress(total) as progress:
         try:
-            return asyncio.run(_evaluate(problems, spec, designer, settings, sandbox_name, cache, folder, progress))
-        except (MetaAgentError, KeyboardInterrupt):
+            return asyncio.run(
+                _evaluate(problems, spec, designer, settings, sandbox_name, cache, folder, cluster, progress)
+            )
+        except (MetaAgentError, KeyboardInterrupt, Stop) as ended:
+            if isinstance(ended, Stop) and ended.code == ExitCode.USAGE:
+                raise
             kept = f"kept in {folder}: the same command goes on from there" if folder else "lost; --out keeps them"
             note(f"{len(progress.attempts)} of {total} attempts are done and {kept}")
             raise
@@ -102,6 +118,7 @@ async def _evaluate(
     sandbox_name: str | None,
     cache: Path | None,
     folder: Path | None,
+    cluster: Spreading | None,
     progress: EvalProgress,
 ) -> Evaluation:
     program = read_text(Path(designer)) if designer.endswith(".py") else None
@@ -115,6 +132,21 @@ async def _evaluate(
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
         if program is not None:
             await _may_run(designer, program, sandbox)
+        by_id = {problem.id: task for task, each in problems.items() for problem in each}
+        make = None
+        if cluster is not None:
+            make = await stack.enter_async_context(
+                cluster.opened(
+                    partial(Attempts, program=program, settings=settings, tasks=by_id),
+                    (spec, executor),
+                    None if policy is None else (designer, policy),
+                    sandbox=sandbox_name,
+                    cache=cache,
+                    folder=folder,
+                    at_once=settings.max_concurrent,
+                    piece_s=2 * settings.limits.wall_s,
+                )
+            )
         try:
             attempts = await evaluate(
                 [problem for each in problems.values() for problem in each],
@@ -123,9 +155,10 @@ async def _evaluate(
                 designer=policy,
                 program=program,
                 settings=settings,
-                tasks={problem.id: task for task, each in problems.items() for problem in each},
+                tasks=by_id,
                 folder=folder,
                 watch=progress,
+                make=make,
             )
         except ValueError as error:  # a folder of another evaluation
             usage_error(str(error))
@@ -241,6 +274,11 @@ def main(
     temperature: Temperature = SAMPLING.temperature,
     max_tokens: MaxTokens = SAMPLING.max_tokens,
     max_concurrent: Annotated[int, typer.Option(help="Attempts under way at once.", min=1)] = 16,
+    cluster: ClusterAddress = None,
+    nodes: Nodes = None,
+    run_workers: RunWorkers = None,
+    replicas: Replicas = None,
+    gpus_per_node: GpusPerNode = None,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Measure pass rates over tasks: k attempts at each problem, with 95% intervals.
@@ -253,8 +291,9 @@ def main(
     settings = EvalSettings(
         k=k, seed=seed, sampling=sampling, designer_sampling=sampling, style=style, max_concurrent=max_concurrent
     )
+    spread = spreading(cluster, nodes, run_workers, replicas, gpus_per_node)
     problems = read_tasks(tasks, limit)
-    document = _run(problems, engine, designer, settings, sandbox_name=sandbox, cache=cache, folder=out)
+    document = _run(problems, engine, designer, settings, sandbox_name=sandbox, cache=cache, folder=out, cluster=spread)
     if as_json:
         print_json(document)
     else:

@@ -79,6 +79,11 @@ class DistillSettings(BaseModel):
         broken off."""
         return self.max_concurrent // designs + 1
 
+    @property
+    def longest_question_s(self) -> float:
+        """If nothing of it were under way at the same time, and all of it were tried again as often as may be."""
+        return self.designs * (1 + self.executions) * (1 + self.retries) * self.limits.wall_s
+
     def shared_among(self, workers: int) -> DistillSettings:
         """For each of so many processes, which together have as much under way as these settings say; what a question
         has under way is in one of them."""
