@@ -3,7 +3,7 @@ transport and megabyte, and how long it takes until a run goes on after a kill.
 
     python -m benchmarks.cluster [--write] [--only steps,syncs,kills]
 
-Needs the environment of `make .venv-cluster/ready`, and starts a Ray of its own. Figures are of this machine's CPUs, which
+Needs the environment of `make .venv-cluster/ready`, and starts its own Ray. Figures are of this machine's CPUs, which
 all processes share. It measures no GPU (`benchmarks/gpu`) and no network.
 """
 

@@ -18,6 +18,8 @@ from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
 
 ROOT = Path(__file__).parents[2]
+WITHIN_A_RUN = ("engine/vllm/weight_receiver.py",)
+"""Unpickles handles of a GPU's memory, which the trainer's rank on that GPU has made in the same run."""
 ROOMS = ("workflow", "engine", "sandbox", "tasks", "designer", "trainer", "metaagent", "benchmarks", "speedrun")
 
 
@@ -34,6 +36,8 @@ def test_nothing_loads_without_saying_that_no_code_is_trusted() -> None:
                 if name in ("from_pretrained", "from_config"):
                     loads.append(where)
                     assert said.get("trust_remote_code") == "False", where
+                if path.relative_to(ROOT).as_posix() in WITHIN_A_RUN:
+                    continue
                 assert ast.unparse(node.func) not in ("torch.load", "pickle.load", "pickle.loads", "joblib.load"), where
     assert len(loads) > 5
     own = [where for where in loads if not where.startswith("benchmarks")]

@@ -16,12 +16,12 @@ from typing import Any
 
 from trainer.cluster.actors import EngineActor, RankActor, RunWorker, Work
 from trainer.cluster.engine_pool import PoolTable
-from trainer.cluster.failures import Limits
 from trainer.cluster.layout import Process, layout, shown
+from trainer.cluster.losses import Limits
 from trainer.cluster.ranks import backend_on, on_ranks
+from trainer.cluster.ray_session import Actor, ClusterError, Limit, Session
 from trainer.cluster.run_pool import UNITS_AHEAD
 from trainer.cluster.seats import Seat, Seats
-from trainer.cluster.session import Actor, ClusterError, Limit, Session
 from trainer.cluster.sync import GroupTransport, StoreTransport, Transport
 from trainer.cluster.turns import take_turns, to_engines
 from trainer.config import PolicyConfig, TrainConfig

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.protocol import Engine
-from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Limit
+from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, Limit
 from trainer.rollout import derived_seed
 from workflow.completion import Completion, CompletionRequest
 from workflow.failures import EngineFailed

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.protocol import Probe
-from trainer.cluster.failures import Limits
-from trainer.cluster.session import Actor, Limit, gathered
+from trainer.cluster.losses import Limits
+from trainer.cluster.ray_session import Actor, Limit, gathered
 from trainer.config import PolicyConfig, TrainConfig
 from trainer.run import backend_settings
 from trainer.samples import Sample

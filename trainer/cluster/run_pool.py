@@ -16,7 +16,7 @@ from typing import Any
 
 from designer.sample import Design
 from tasks.problems import Problem
-from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Limit
+from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, Limit
 from trainer.rollout import first_failure, question_folder
 from trainer.trees import DesignResult, Execution, QuestionTree
 

@@ -22,9 +22,9 @@ from typing import TypeVar
 
 from tasks.problems import Problem
 from trainer.cluster.assembly import Assembly, Cast
-from trainer.cluster.failures import Limits, Restarts, is_loss
+from trainer.cluster.losses import Limits, Restarts, is_loss
+from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Session
 from trainer.cluster.run_pool import RunPool
-from trainer.cluster.session import Actor, ActorLost, CallTimedOut, ClusterError, Session
 from trainer.cluster.sync import sync
 from trainer.cluster.turns import asleep, take_turns, to_both, to_ranks
 from trainer.cluster.watching import Watching

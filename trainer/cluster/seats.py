@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer.cluster.actors import Identity, NodeKeeper
-from trainer.cluster.failures import FENCE, Limits
 from trainer.cluster.layout import Layout, Process
-from trainer.cluster.session import Actor, ActorLost, CallTimedOut, ClusterError, Session
+from trainer.cluster.losses import FENCE, Limits
+from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Session
 
 
 @dataclass(eq=False)

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.protocol import Probe
-from trainer.cluster.failures import Limits
+from trainer.cluster.losses import Limits
 from trainer.cluster.parcels import packed
-from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Limit, put
+from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, Limit, put
 from trainer.run import SyncReport
 from workflow.failures import EngineFailed
 

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
-from trainer.cluster.session import Actor, Limit
+from trainer.cluster.ray_session import Actor, Limit
 from trainer.config import TrainConfig
-from trainer.update import Backend, DeepSpeedBackend
+from trainer.update import Backend
+
+if TYPE_CHECKING:
+    from trainer.update import DeepSpeedBackend
 
 
 def take_turns(config: TrainConfig, policy: str) -> bool:
@@ -54,5 +58,5 @@ async def to_engines(backend: Backend, engines: Sequence[Actor], limit: Limit) -
 
 
 def _deepspeed(backend: Backend) -> DeepSpeedBackend:
-    assert isinstance(backend, DeepSpeedBackend)
-    return backend
+    """What a policy that takes turns has."""
+    return cast("DeepSpeedBackend", backend)

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 from trainer.cluster.assembly import Cast
 from trainer.cluster.engine_pool import PoolTable
-from trainer.cluster.failures import Limits, Restarts
+from trainer.cluster.losses import Limits, Restarts
+from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, Limit
 from trainer.cluster.run_pool import RunPool
 from trainer.cluster.seats import Seat, Seats
-from trainer.cluster.session import Actor, ActorLost, CallTimedOut, Limit
 from trainer.run import StepsLost
 
 Result = TypeVar("Result")

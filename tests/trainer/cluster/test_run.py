@@ -82,8 +82,8 @@ def test_deepspeed_and_vllm_make_whole_steps(ray_address: str, model: Path, prob
 
 
 def test_what_lacks_is_said_before_a_folder_is_claimed(model: Path, problems: Path, tmp_path: Path) -> None:
+    from trainer.cluster.ray_session import ClusterError
     from trainer.cluster.runtime import ClusterRuntime
-    from trainer.cluster.session import ClusterError
     from trainer.run.loop import train
 
     config = clustered(model, problems, "127.0.0.1:1", cluster={"start_timeout_s": 5})

@@ -16,10 +16,10 @@ pytest.importorskip("transformers")
 
 from trainer.cluster.actors import EngineActor, RankActor
 from trainer.cluster.engine_pool import EnginePool, NotServing, PoolTable
-from trainer.cluster.failures import Limits
 from trainer.cluster.layout import Bundle
+from trainer.cluster.losses import Limits
 from trainer.cluster.ranks import OneRank, on_ranks, torch_rank
-from trainer.cluster.session import ActorLost, Limit, Session
+from trainer.cluster.ray_session import ActorLost, Limit, Session
 from trainer.cluster.sync import StoreTransport, SyncFailed, sync
 from trainer.config.schema import ClusterConfig, EngineConfig, PolicyConfig
 from trainer.samples import Sample

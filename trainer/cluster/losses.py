@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.vllm import TransferFailed
-from trainer.cluster.session import ActorLost, CallTimedOut, Limit
+from trainer.cluster.ray_session import ActorLost, CallTimedOut, Limit
 from trainer.config import ClusterConfig
 from trainer.update import GroupLost
 from workflow.failures import EngineFailed

@@ -1,7 +1,7 @@
 """Ray, attached to or started for one run: nodes, placement groups, actors, and the one place that waits for them.
 
 Every wait has a limit, and says which one struck. Ray restarts nothing by itself, so that whatever is lost is lost
-loudly (`trainer.cluster.failures` decides what follows). Not here: what actors do (`trainer.cluster.actors`), and what
+loudly (`trainer.cluster.losses` decides what follows). Not here: what actors do (`trainer.cluster.actors`), and what
 is to sit where (`trainer.cluster.layout`).
 """
 
