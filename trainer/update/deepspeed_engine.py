@@ -83,6 +83,15 @@ class GuardedAdamW(torch.optim.AdamW):
         norm = float(self._zero._global_grad_norm)
         return norm if 0 <= norm <= _LARGEST else math.inf
 
+    def drop(self) -> None:
+        """Gradients of a step that was not taken. Of an optimizer that is offloaded DeepSpeed keeps them, and would add
+        the next step's to them."""
+        for flat in self.stepped():
+            if flat.grad is not None:
+                flat.grad.zero_()
+        kept = getattr(self._zero, "averaged_gradients", {})
+        kept.update(dict.fromkeys(kept))
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         if self._zero is None:  # at stage 0 gradients are whole, and nobody else has looked at them
@@ -98,6 +107,8 @@ def take_step(engine: Any, adamw: GuardedAdamW, refuses: bool) -> float:
     clipping; raises `UpdateFailed`, with the weights unchanged, where it is not finite. The same on all ranks."""
     adamw.refuses = refuses
     engine.step()
+    if refuses or not math.isfinite(adamw.norm):
+        adamw.drop()
     if not refuses and not math.isfinite(adamw.norm):
         # DeepSpeed says that it is not finite, and not which of both it is.
         raise infinite_norm(adamw.norm if engine.optimizer is adamw else "inf or nan")
@@ -127,6 +138,8 @@ def configuration(settings: DeepSpeedSettings, exchange: Exchange) -> dict[str, 
         "stage": settings.zero_stage,
         "reduce_bucket_size": _BUCKET,
         "stage3_param_persistence_threshold": settings.persistence_threshold,
+        "stage3_max_live_parameters": settings.live_weights,
+        "stage3_max_reuse_distance": settings.live_weights,
     }
     if settings.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": exchange.device.type == "cuda"}

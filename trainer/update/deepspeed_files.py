@@ -41,10 +41,9 @@ class Read:
 def save(held: Held, settings: DeepSpeedSettings, exchange: Exchange, folder: Path, steps: int, dice: Dice) -> None:
     """Into a folder that has an empty `optimizer/`. All ranks together: the first one writes what is whole."""
     first = exchange.rank == 0
-    layers = list(held.weights.stream(copies=first))
+    found = {name: tensor.cpu() for layer in held.weights.stream(copies=first) for name, tensor in layer}
     adapters = whole(held.trained, copies=first) if settings.lora is not None else {}
     if first:
-        found = {name: tensor.cpu() for layer in layers for name, tensor in layer}
         tied = {name: found[other] for name, other in held.weights.tied.items()}
         held.causal.save_pretrained(folder / "model", state_dict=found | tied)
         held.tokenizer.save_pretrained(folder / "model")

@@ -67,6 +67,8 @@ class DeepSpeedSettings(BaseModel):
     seed: int = 0
     persistence_threshold: int = Field(default=100_000, ge=0)
     """Elements up to which each rank keeps a weight whole at stage 3."""
+    live_weights: int = Field(default=1_000_000_000, ge=0)
+    """Elements of gathered weights that each rank keeps for their next use at stage 3."""
     chunk_logits: int = Field(default=1 << 26, ge=1)
     """Logits in memory at once on each rank, tokens times vocabulary."""
     check_calls: bool = False

@@ -187,8 +187,7 @@ class DeepSpeedRank:
                     logprobs, entropy = self._scored(held.engine, batch, micro)
                     loss = terms(batch, logprobs) if micro.indices else logprobs.sum(-1) * 0.0
                 with self._alike():
-                    # DeepSpeed takes the mean over ranks; what weighs how much has been decided for all of them.
-                    held.engine.backward(loss.sum() * self._exchange.ranks, scale_wrt_gas=False)
+                    self._backward(loss.sum())
                 self._compare(f"a step's micro-batch with {len(micro.indices)} samples on rank {self._exchange.rank}")
                 if micro.indices:
                     tally["entropy"].append(entropy[batch.mask])
@@ -207,12 +206,25 @@ class DeepSpeedRank:
         finally:
             held.engine.eval()
 
+    def _backward(self, loss: torch.Tensor) -> None:
+        # DeepSpeed takes the mean over ranks; what weighs how much has been decided for all of them.
+        try:
+            self._opened().engine.backward(loss * self._exchange.ranks, scale_wrt_gas=False)
+        except torch.OutOfMemoryError as error:
+            if self._settings.zero_stage < 2:
+                raise
+            # From there on gradients are exchanged on the way, and DeepSpeed cannot begin again.
+            tokens = self._settings.max_tokens_per_micro_batch
+            raise self._exchange.lose(f"ran out of memory in a backward pass, with {tokens} tokens at once") from error
+
     def _drop(self) -> None:
         """The gradients so far: a step that is not taken does away with them, and needs some of every weight."""
         held, micro = self._opened(), MicroBatch((), 1)
         logprobs, _ = self._scored(held.engine, self._batch(micro, {_NOBODY: _FILLER}), micro)
-        held.engine.backward(logprobs.sum() * 0.0, scale_wrt_gas=False)
+        self._backward(logprobs.sum() * 0.0)
         take_step(held.engine, held.adamw, refuses=True)
+        for each in self._calls:
+            each.forget()
 
     @torch.no_grad()
     def _logprobs(self, scorer: Any, step: list[MicroBatch], samples: Samples) -> dict[int, torch.Tensor]:

@@ -67,6 +67,11 @@ class Exchange:
         dist.all_gather(found, mine, group=self._group)
         return [each.tolist() for each in found]
 
+    def lose(self, why: str) -> GroupLost:
+        """What ends this rank's part in the group, for good; to be raised."""
+        self._lost = f"rank {self.rank} of {self.ranks} {why}. Fix: make all ranks anew"
+        return GroupLost(self._lost)
+
     def limit_all(self) -> None:
         """The time limit for all process groups that there are; DeepSpeed makes one with torch's own half hour."""
         for group in list(dist.distributed_c10d._world.pg_map):

@@ -40,6 +40,10 @@ class ModuleCalls:
                     "which modules are called, and how often"
                 )
 
+    def forget(self) -> None:
+        """The calls so far."""
+        self._seen.clear()
+
     def close(self) -> None:
         for hook in self._hooks:
             hook.remove()

@@ -49,7 +49,7 @@ def torch_backends(request: pytest.FixtureRequest) -> Make:
 
 
 def deepspeed_backends(stage: int) -> Callable[[pytest.FixtureRequest], Make]:
-    """On two ranks, which keep weights of more than 40 elements in parts where they keep any so."""
+    """On two ranks. At stage 3 they keep weights of more than 40 elements in parts, whenever they are not used."""
 
     def backends(request: pytest.FixtureRequest) -> Make:
         pytest.importorskip("deepspeed")
@@ -58,7 +58,8 @@ def deepspeed_backends(stage: int) -> Callable[[pytest.FixtureRequest], Make]:
         ranks: Any = request.getfixturevalue("two_ranks")
 
         def make(folder: Path, *, shared_prompts: bool = True, **settings: Any) -> Backend:
-            given = {"zero_stage": stage, "check_calls": True, "persistence_threshold": 40, **settings}
+            shown = {"check_calls": True, "persistence_threshold": 40, "live_weights": 0}
+            given = {"zero_stage": stage, **shown, **settings}
             if stage == 0 and settings.get("dtype") == "bfloat16":
                 with pytest.raises(ValueError, match=r"zero_stage = 0 keeps no float32 weights.*Fix: "):
                     DeepSpeedSettings(model=str(folder), **given)

@@ -82,6 +82,26 @@ def test_a_process_has_one_place(ranks: Callable[..., Ranks]) -> None:
         group.call("join_again", 1)
 
 
+def test_memory_that_runs_out_where_ranks_exchange_gradients_ends_the_group(
+    ranks: Callable[..., Ranks], tmp_path: Path
+) -> None:
+    """On one rank, in a backward pass at stage 2: the other one waits for its gradients."""
+    need(2)
+    from test_every_backend import POLICY, mixed
+
+    from benchmarks.tiny_models import make_model
+    from trainer.update import DeepSpeedBackend, DeepSpeedSettings
+
+    make_model(tmp_path, context=256)
+    settings = DeepSpeedSettings(model=str(tmp_path), learning_rate=1e-3, zero_stage=2)
+    backend = DeepSpeedBackend(ranks(2).group(settings, "tested_rank:TestedRank"))
+    backend._opened().call("run_out", [1], "backward", 1)
+    with pytest.raises(GroupLost, match=r"rank 1 of 2 ran out of memory in a backward pass, with 16384 tokens.*Fix: "):
+        backend.update(mixed(), POLICY)
+    with pytest.raises(GroupLost):
+        backend.logprobs(mixed())
+
+
 def test_a_rank_that_is_held_up_amid_an_update_is_named(ranks: Callable[..., Ranks], tmp_path: Path) -> None:
     """In a forward pass, where the others wait for its part of the weights: DeepSpeed's exchange has the limit, too."""
     need(2)

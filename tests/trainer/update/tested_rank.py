@@ -73,7 +73,10 @@ class TestedRank(DeepSpeedRank):
 
     def park(self) -> tuple[int, int]:
         """As on a GPU; returns the bytes that wait, and how many are still held."""
-        tensors = list(self._opened().tensors())
+        for each in self._opened().weights_now():
+            if not each.untyped_storage().resizable():
+                each.data = each.data.clone()  # a part of a file, as weights on a GPU never are
+        tensors = [each for each in self._opened().tensors() if each.device == self._exchange.device]
         parked = Parked(tensors, self._exchange.device)
         self._parked, self._weights_are_here = [parked], False
         return parked.nbytes, sum(each.untyped_storage().nbytes() for each in tensors)

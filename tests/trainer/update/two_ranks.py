@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import multiprocessing
 import multiprocessing.connection
@@ -21,6 +22,8 @@ from device import DEVICE
 
 LIMIT_S = 100.0
 """For any answer of a rank."""
+HEAVY = ("trainer.update.deepspeed_rank", "deepspeed", "transformers.models.qwen3.modeling_qwen3")
+"""What is loaded before the first question, which would else wait for it."""
 _numbers = iter(range(1 << 30))
 
 
@@ -43,7 +46,7 @@ class Ranks:
         count: int,
         timeout_s: float = 60.0,
         kind: str = "trainer.update.deepspeed_rank:DeepSpeedRank",
-        imports: Sequence[str] = ("deepspeed",),
+        imports: Sequence[str] = HEAVY,
         of: int | None = None,
     ) -> None:
         self.count, self._kind = count, kind
@@ -159,6 +162,7 @@ def _serve(pipe: Any, rank: int, ranks: int, port: int, timeout_s: float, import
             join(rank, ranks, "127.0.0.1", port, timeout_s, DEVICE)
             for package in imports:
                 importlib.import_module(package)
+            gc.freeze()  # DeepSpeed collects garbage whenever it partitions a model
             pipe.send((True, None))
         except RuntimeError as error:
             pipe.send((False, error))
