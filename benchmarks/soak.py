@@ -28,9 +28,9 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.soak_mix import CASES, PRELOADED
 from engine.stall_watch import STALL_S, StallWatch
-from metaagent.opening import DOCKER_TIERS
 from sandbox import ProcessSandbox, Sandbox
 from sandbox.containers import DockerSandbox
+from sandbox.named import DOCKER_TIERS
 from workflow.failures import SandboxUnavailable
 
 CLIENTS = 6
