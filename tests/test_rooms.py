@@ -243,4 +243,11 @@ def test_the_map_shows_the_tree() -> None:
     assert {folder: sorted(shown.get(folder, {"(not shown)"}) ^ names) for folder, names in there.items()} == {
         folder: [] for folder in there
     }
-    assert set(shown) - set(there) <= {"metaagent/policy", "recipes", "recipes/ablations", "recipes/cluster", "docs", "tests"}
+    assert set(shown) - set(there) <= {
+        "metaagent/policy",
+        "recipes",
+        "recipes/ablations",
+        "recipes/cluster",
+        "docs",
+        "tests",
+    }

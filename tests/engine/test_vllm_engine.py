@@ -486,6 +486,7 @@ async def waits(engine: VLLMEngine) -> asyncio.Task[Completion]:
 )
 def test_vllm_is_made_to_receive_and_told_which_group_to_join(fake: FakeVLLM, transfer: Any, info: Any) -> None:
     pytest.importorskip("safetensors")
+
     async def go() -> None:
         engine = VLLMEngine("m", transfer=transfer)
         await engine.join_transfer("h", 7, 3, 5, 9.0)
@@ -513,6 +514,7 @@ def test_an_engine_that_was_not_made_to_receive_says_so(fake: FakeVLLM, given: d
 
 def test_a_group_that_was_not_joined_changes_nothing_and_names_the_limit(fake: FakeVLLM) -> None:
     pytest.importorskip("safetensors")
+
     async def go() -> None:
         engine = receiving()
         await engine.complete(ASK)

@@ -44,7 +44,6 @@ class PolicyObjective(BaseModel):
     mini_batches: int = Field(default=1, ge=1)
     """Optimizer steps per update: the samples are dealt into as many parts, in their order."""
 
-
     @model_validator(mode="after")
     def _bounds(self) -> PolicyObjective:
         if self.truncation is not None and self.truncation_low > self.truncation:

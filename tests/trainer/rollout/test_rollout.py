@@ -6,7 +6,7 @@ import gc
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from small_problems import CHECKED, FOUR, RAISES, SINGLE, SIX
