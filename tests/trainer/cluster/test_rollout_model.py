@@ -63,6 +63,13 @@ def test_decoding_waits_while_a_prompt_is_read() -> None:
     assert found.seconds == pytest.approx(2 * 10 * 0.1 + 100 * 0.01)
 
 
+def test_what_is_decoded_waits_for_the_prompt_of_a_later_request() -> None:
+    run = config(rollout={**ONE, "executions": 2}, cluster={"run_workers_per_node": 1})
+    # The first run asks at 0.5 s and is read until 1.5 s; the second asks at 1.0 s: neither decodes before 2.5 s.
+    found = rolled(run, costs(run_s=0.5, prompt_token_s=0.1), workload(reply=100, prompt=10))
+    assert found.seconds == pytest.approx(2.5 + 1.0)
+
+
 def test_runs_wait_for_a_worker_and_for_a_turn() -> None:
     sizes = {"questions": 1, "designs": 1, "executions": 4}
     spent, content = costs(run_s=0.5), workload(reply=100)
