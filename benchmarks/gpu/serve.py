@@ -39,7 +39,7 @@ OURS, RAW, LOCAL = "VLLMEngine", "raw vLLM", "TransformersEngine"
 def vllm_options(tiny: bool, context: int, at_once: int) -> dict[str, Any]:
     options: dict[str, Any] = {"max_model_len": context, "max_num_seqs": at_once}
     if not tiny:
-        return options | {"dtype": "bfloat16", "gpu_memory_utilization": 0.7}
+        return options | {"dtype": "bfloat16", "gpu_memory_utilization": 0.6}
     return options | {
         "dtype": "float32",
         "enforce_eager": True,
