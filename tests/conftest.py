@@ -32,7 +32,9 @@ SLOW = ("docker/", "strict", "gvisor", "vllm", "deepspeed")
 SLOW_FILES = (
     "cluster/test_kills.py",
     "cluster/test_run.py",
+    "cluster/test_run_worker.py",
     "cluster/test_spread.py",
+    "cluster/test_sync.py",
     "update/test_deepspeed_backend.py",
 )
 """All of whose tests need one."""
