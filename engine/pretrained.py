@@ -15,6 +15,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+PROBE_TEXT = """\
+A train leaves the station at nine in the morning and travels at 60 miles per hour. How far has it gone by noon? From \
+nine to noon it takes three hours, so the train has gone 3 * 60 = 180 miles.
+
+def mean(values):
+    total = 0
+    for value in values:
+        total += value
+    return total / len(values)
+"""
 _INDEX = "model.safetensors.index.json"
 _MAX_INDEX = 64 << 20
 
@@ -22,6 +32,11 @@ _MAX_INDEX = 64 << 20
 def load_tokenizer(path_or_id: str | Path) -> Any:
     """Raises whatever transformers raises, as all here do, or ValueError."""
     return _transformers().AutoTokenizer.from_pretrained(path_or_id, trust_remote_code=False)
+
+
+def probe_ids(tokenizer: Any, most: int = 64) -> list[int]:
+    """Tokens for a `Probe`: ordinary text, as rounding is amplified by what a model has never seen in a row."""
+    return list(tokenizer(PROBE_TEXT, add_special_tokens=False)["input_ids"])[:most]
 
 
 def load_config(path_or_id: str | Path) -> Any:

@@ -16,6 +16,7 @@ import torch
 
 from engine.fingerprints import combined, fingerprint, fingerprint_parts
 from engine.merging import merged, outline
+from engine.protocol import Probe, probe_tolerance
 from engine.threads import mapped
 from workflow.checks import nearest
 
@@ -26,6 +27,7 @@ __all__ = [
     "fingerprint_parts",
     "load",
     "merged",
+    "probe",
     "probed",
     "skeleton",
     "unshared",
@@ -64,10 +66,31 @@ def unshared(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def probed(model: Any, token_ids: list[int]) -> list[float]:
     """Natural log-probabilities that a transformers model gives to each token after the first, for a `Probe`."""
+    return _chosen(_logits(model, token_ids).log_softmax(-1), token_ids).tolist()
+
+
+def probe(model: Any, token_ids: list[int]) -> Probe:
+    """What an engine with this model's weights is to say, up to its rounding (`engine.protocol.probe_tolerance`)."""
+    logits = _logits(model, token_ids)
+    largest = torch.maximum(_chosen(logits, token_ids).abs(), logits.amax(-1).abs())
+    tolerances = probe_tolerance(
+        str(model.get_input_embeddings().weight.dtype).removeprefix("torch."),
+        model.config.get_text_config().num_hidden_layers,
+        spread=float(logits.std(-1).mean()),
+        size=float(largest.square().mean().sqrt()),
+    )
+    return Probe(token_ids, _chosen(logits.log_softmax(-1), token_ids).tolist(), *tolerances)
+
+
+def _logits(model: Any, token_ids: list[int]) -> torch.Tensor:
+    """Those from which each token after the first is drawn [tokens - 1, vocabulary], in float32."""
     with torch.inference_mode():
-        logits = model(torch.tensor([token_ids], device=model.device)).logits[0, :-1].float()
-    chosen = torch.tensor(token_ids[1:], device=logits.device)[:, None]
-    return logits.log_softmax(-1).gather(-1, chosen)[:, 0].tolist()
+        return model(torch.tensor([token_ids], device=model.device)).logits[0, :-1].float()
+
+
+def _chosen(values: torch.Tensor, token_ids: list[int]) -> torch.Tensor:
+    """Of values [tokens - 1, vocabulary] those of the tokens after the first."""
+    return values.gather(-1, torch.tensor(token_ids[1:], device=values.device)[:, None])[:, 0]
 
 
 def skeleton(config: Any) -> Any:

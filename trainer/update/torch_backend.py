@@ -162,9 +162,8 @@ class TorchBackend:
             yield [pair]
 
     def probe(self, token_ids: Sequence[int]) -> Probe:
-        """See `Backend`. The tolerance suits the backend's dtype."""
-        ids = list(token_ids)
-        return Probe(ids, weights.probed(self._opened(), ids), 1e-3 if self._dtype == "float32" else 0.05)
+        """See `Backend`. The tolerance suits the backend's dtype and the model."""
+        return weights.probe(self._opened(), list(token_ids))
 
     def save(self, folder: Path) -> None:
         """See `Backend`. With adapters `model/` is the merged model, and `adapter/` holds them in peft's format."""

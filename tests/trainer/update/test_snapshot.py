@@ -62,9 +62,11 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_later_is_what_would_have_been_written_then(kind: str, folder: Path, tmp_path: Path) -> None:
-    backend = made(folder, **KINDS[kind])
+def test_what_is_written_later_is_what_would_have_been_written_then(kind: str, tied: bool, tmp_path: Path) -> None:
+    make_model(tmp_path / "tiny", context=64, tied=tied)
+    backend = made(tmp_path / "tiny", **KINDS[kind])
     snapshot = backend.snapshot()
     backend.save(tmp_path / "then")
     for first in range(3):
