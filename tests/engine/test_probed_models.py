@@ -19,7 +19,7 @@ import transformers
 from benchmarks.tiny_models import make_tokenizer
 from engine import weights
 from engine.pretrained import probe_ids
-from engine.protocol import Probe
+from engine.protocol import Probe, probe_tolerance
 
 pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration")
 IDS = list(range(100, 132))
@@ -134,6 +134,19 @@ def test_so_they_do_in_other_models(settings: dict[str, Any]) -> None:
     probe = weights.probe(model, IDS)
     for way in WAYS:
         assert probe.difference(way(model)) == "", way.__name__
+
+
+def test_the_tolerance_is_that_of_the_models_own_logits(model: Any, probe: Probe) -> None:
+    with torch.inference_mode():
+        logits = model(torch.tensor([IDS])).logits[0, :-1].double()
+    spread = float(logits.std(-1).mean())
+    asked = [abs(float(row[token])) for row, token in zip(logits, IDS[1:], strict=True)]
+    largest = [max(one, abs(float(row.max()))) for one, row in zip(asked, logits, strict=True)]
+    size = (sum(one**2 for one in largest) / len(largest)) ** 0.5
+    assert spread > 2
+    expected = probe_tolerance("bfloat16", 28, spread, size)
+    assert (probe.tolerance, probe.mean_tolerance) == pytest.approx(expected, rel=1e-3)
+    assert weights.probe(deep(2).float(), IDS).tolerance == 1e-3
 
 
 def test_rounding_alone_is_more_than_a_twentieth(model: Any, probe: Probe) -> None:
