@@ -7,7 +7,7 @@ import pytest
 
 from tasks import Problem
 from trainer.evaluate.metrics import Diversity, Spread
-from trainer.run.step_report import StepReport, Timings, step_report
+from trainer.run.step_report import StepReport, SyncReport, Timings, step_report
 from trainer.samples import Coordinates, Trajectory
 from trainer.trees import DesignResult, Execution, QuestionTree
 from trainer.update.backend import UpdateReport
@@ -112,8 +112,11 @@ UPDATE = UpdateReport(loss=-0.3, gradient_norm=1.5, steps=1, samples=13, compute
 TIMINGS = Timings(rollout_s=2.0, update_s=3.0, sync_s=1.0, tokens_per_s=7.0)
 
 
-def report(*trees: QuestionTree, rule: Any = "tree") -> StepReport:
-    return step_report(7, ["executor", "designer"], trees, rule, {"p0": UPDATE}, {"p0": 4}, TIMINGS)
+SYNC = SyncReport(version=8, bytes=640, seconds=0.5, gap=1e-4, engines=2, transport="gloo")
+
+
+def report(*trees: QuestionTree, rule: Any = "tree", **more: Any) -> StepReport:
+    return step_report(7, ["executor", "designer"], trees, rule, {"p0": UPDATE}, {"p0": 4}, TIMINGS, **more)
 
 
 def test_every_field_of_a_step() -> None:
@@ -160,9 +163,11 @@ def test_every_field_of_a_step() -> None:
         },
         "updates": {"p0": UPDATE},
         "weights": {"p0": 4},
+        "age": 2,
+        "syncs": {"p0": SYNC},
         "timings": TIMINGS,
     }
-    found = report(DIFFERING, EQUAL, NEVER_RUN)
+    found = report(DIFFERING, EQUAL, NEVER_RUN, syncs={"p0": SYNC}, age=2)
     assert set(expected) == set(StepReport.model_fields)
     for name, value in expected.items():
         assert getattr(found, name) == value, name
