@@ -310,8 +310,9 @@ def test_a_prompt_beyond_the_context_is_a_limit(setting: Setting) -> None:
 def under_way(engine: Any) -> int:
     """Requests that a local engine works on."""
     if isinstance(engine, VLLMEngine):
-        assert engine._start._task is not None
-        return engine._start._task.result()[0].output_processor.get_num_unfinished_requests()
+        start = engine._start._task
+        assert start is not None
+        return start.result()[0].output_processor.get_num_unfinished_requests() if start.done() else 0
     return len(engine._running) if isinstance(engine, TransformersEngine) else 0
 
 
@@ -392,6 +393,8 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
         probe = Probe(tokens, probed(model, tokens), 1e-3)
         update = asyncio.create_task(engine.update_weights(7, given, probe))
         await asyncio.sleep(0.05)
+        while not update.done() and isinstance(engine, VLLMEngine) and engine._live._gate._opened.is_set():
+            await asyncio.sleep(0.005)
         later = [long(number) for number in range(4)]
         await update
         under_way = await asyncio.gather(*earlier, *later)
