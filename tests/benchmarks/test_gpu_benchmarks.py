@@ -319,7 +319,7 @@ def test_weights_go_through_rays_store(tmp_path: Path) -> None:
 
 def test_a_gap_above_the_tolerance_fails() -> None:
     report = Report("sync", {}, ())
-    sync.tell("gloo", sync.Syncs(bytes=1, seconds=[1.0], gaps=[0.0, 0.06]), 0.05, report)
+    sync.tell("gloo", sync.Syncs(bytes=1, seconds=[1.0], gaps=[0.0, 0.06], tolerance=0.05), report)
     assert report.failures == ["gloo: the probe's gap is 0.06 nats, more than 0.05"]
-    sync.tell("gloo", sync.Syncs(bytes=1, seconds=[1.0], gaps=[float("nan")]), 0.05, report)
+    sync.tell("gloo", sync.Syncs(bytes=1, seconds=[1.0], gaps=[float("nan")], tolerance=0.05), report)
     assert len(report.failures) == 2
