@@ -84,5 +84,6 @@ def test_defaults_are_those_of_the_configuration() -> None:
     assert told == spreading.Spreading(
         ClusterConfig(address="head:1", nodes=2, run_workers_per_node=3, gpus_per_node=0), 4, find_gpus=False
     )
+    assert told is not None
     assert told.workers == 6
     assert spreading.spreading(None, None, None, None, None) is None
