@@ -87,6 +87,8 @@ def main(
         usage_error("a run needs a folder. Fix: add --out FOLDER, or --dry-run to see what it will need")
 
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' own bars would run through the view
+    if not Path("/dev/nvidiactl").exists():  # transformers loads DeepSpeed where it is, which would say so on stdout
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     view = TrainingView(resolved, as_json)
     try:
         with Writers(resolved, out, tensorboard=tensorboard, wandb=wandb) as writers, view:

@@ -287,14 +287,15 @@ def test_a_corrupt_newest_checkpoint_is_passed_over_and_said(
 def test_a_loss_that_is_not_finite_stops_before_it_does_harm(
     config: TrainConfig, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = TorchBackend._terms
+    usual, made = torch_backend.terms_of, [0]
 
-    def poisoned(self: TorchBackend, *given: Any) -> Any:
-        terms = usual(self, *given)
-        return lambda batch, logprobs: terms(batch, logprobs * (float("nan") if self.steps == 2 else 1.0))
+    def poisoned(*given: Any) -> Any:
+        made[0] += 1
+        terms, factor = usual(*given), float("nan") if made[0] == 3 else 1.0
+        return lambda batch, logprobs: terms(batch, logprobs * factor)
 
     with monkeypatch.context() as broken:
-        broken.setattr(TorchBackend, "_terms", poisoned)
+        broken.setattr(torch_backend, "terms_of", poisoned)
         with pytest.raises(UpdateFailed, match="nan"):
             run(config, tmp_path / "run")
     run(config, tmp_path / "run", resume=True)
