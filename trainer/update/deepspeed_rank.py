@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from engine import weights
+from engine.protocol import Probe
 from trainer.samples import Sample
 from trainer.update import deepspeed_files
 from trainer.update.backend import Objective
@@ -103,6 +105,15 @@ class DeepSpeedRank:
         with self._exchange.during("log-probabilities"):
             found = self._logprobs(held.engine, work.steps[0], {**work.samples, _NOBODY: _FILLER})
         return {index: each.tolist() for index, each in found.items()}
+
+    def probe(self, token_ids: list[int]) -> Probe:
+        """What the model says about some tokens, on every rank alike."""
+        held = self._opened()
+        with self._exchange.during("a probe"):
+            found = weights.probe(held.model, token_ids)
+        for each in self._calls:
+            each.forget()
+        return found
 
     # Weights and files
 
