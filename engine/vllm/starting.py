@@ -15,9 +15,11 @@ import os
 import tempfile
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from engine.chat import ChatFormat, ends_of
+from engine.vllm.remains import family, files_of
 from workflow.failures import EngineFailed
 
 _CPU_CACHE = 16 << 30
@@ -79,7 +81,10 @@ class Start:
         task, self._task = self._task, None
         if task is not None and task.done():  # else its thread ends what it starts
             llm, _ = task.result()
+            held = set(files_of(family(self.cores))) - set(files_of([os.getpid()]))
             await asyncio.to_thread(llm.shutdown)
+            for path in held:  # vLLM kills workers that take their time, which then leave some
+                Path(path).unlink(missing_ok=True)
             llm.shutdown = lambda: None  # Python's end, when vLLM's modules are gone, is too late to do it once more
         if self._sockets is not None:
             self._sockets.cleanup()
