@@ -385,7 +385,8 @@ def test_two_real_nodes_are_asked_and_one_sees_another_folder(monkeypatch: pytes
                 monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
                 _, found = invoke("--cluster")
                 assert found["nodes"].state == "broken"
-                assert "oken" in found["nodes"].detail
+                assert f"the Ray at {address} cannot be asked: " in found["nodes"].detail
+                assert "token" in found["nodes"].fix
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
