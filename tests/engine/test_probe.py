@@ -36,7 +36,7 @@ def test_float32_is_held_to_a_thousandth(dtype: str) -> None:
 def test_half_precision_is_held_to_what_rounding_makes() -> None:
     """SmolLM2-135M on ordinary text: an expected difference of 0.081, of which a mean of 0.051 was seen."""
     largest, mean = probe_tolerance("bfloat16", 30, spread=3.46, size=22.6)
-    assert (largest, mean) == pytest.approx((10 * 0.0809, 2 * 0.0809), rel=0.01)
+    assert (largest, mean) == pytest.approx((10 * 0.0809, 3 * 0.0809), rel=0.01)
     assert probe_tolerance("float16", 30, 3.46, 22.6) == pytest.approx((largest / 8, mean / 8))
     assert probe_tolerance("bfloat16", 120, 3.46, 0) == pytest.approx(
         [2 * x for x in probe_tolerance("bfloat16", 30, 3.46, 0)]
