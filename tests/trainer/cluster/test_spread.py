@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
@@ -100,26 +101,33 @@ async def whole(crew: Crew, losses: int) -> None:
     assert len(crew._restarts.history) == losses
 
 
-def untimed(attempts: list[Attempt]) -> list[Attempt]:
-    return [attempt.model_copy(update={"duration_s": 0.0}) for attempt in attempts]
+INCIDENTAL = {"duration_s", "attempt_s", "prefix_tokens"}
+"""What depends on when something was made, and beside what."""
+
+
+def lasting(value: Any) -> Any:
+    """Without what is incidental."""
+    if isinstance(value, BaseModel):
+        return lasting(value.model_dump())
+    if isinstance(value, dict):
+        return {name: lasting(each) for name, each in value.items() if name not in INCIDENTAL}
+    return [lasting(each) for each in value] if isinstance(value, list) else value
 
 
 def differences(some: list[Attempt], others: list[Attempt]) -> list[tuple[Any, ...]]:
-    """What two evaluations do not have in common, but for time."""
+    """What two evaluations do not have in common."""
     return [
         (one["problem"], one["attempt"], name, one[name], other[name])
-        for one, other in zip((a.model_dump() for a in some), (b.model_dump() for b in others), strict=True)
-        for name in one.keys() - {"duration_s"}
+        for one, other in zip(lasting(some), lasting(others), strict=True)
+        for name in one
         if one[name] != other[name]
     ]
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:
-    """The lines of an evaluation, in the order of what they stand for, without what is timed."""
+    """The lines of an evaluation, in the order of what they stand for."""
     lines = [json.loads(line) for line in (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()]
-    for line in lines:
-        del line["duration_s"]
-    return sorted(lines, key=lambda line: (line["problem"], line["attempt"]))
+    return sorted(lasting(lines), key=lambda line: (line["problem"], line["attempt"]))
 
 
 def said_in(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
@@ -192,12 +200,12 @@ def test_attempts_are_those_of_one_process_also_where_workers_and_engines_are_ki
         assert gone([*pids, *killed], 20)
         return [first, second, third]
 
-    expected = untimed(asyncio.run(alone(here, executor=spec)))
+    expected = asyncio.run(alone(here, executor=spec))
     assert len({attempt.correct for attempt in expected}) == 2
     assert {attempt.structure for attempt in expected} >= {"single", "ensemble"}
     for name, attempts in zip(("spread", "disturbed", "again"), asyncio.run(spread()), strict=True):
         assert differences(attempts, expected) == []
-        assert report_of(untimed(attempts)) == report_of(expected)
+        assert lasting(report_of(attempts)) == lasting(report_of(expected))
         assert log_of(tmp_path / name) == log_of(tmp_path / "alone")
         assert (tmp_path / name / "evaluation.json").read_text() == (tmp_path / "alone" / "evaluation.json").read_text()
         assert said_in(tmp_path / name) == said_in(tmp_path / "alone")
@@ -325,8 +333,5 @@ def test_the_command_is_killed_and_goes_on(ray_address: str, exact: Path, proble
     here = [sys.executable, "-m", "metaagent", *common, "--out", str(tmp_path / "alone")]
     done = subprocess.run(here, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert log_of(out) == log_of(tmp_path / "alone")
-    reports = [json.loads(each.stdout)["report"] for each in (again, done)]
-    for report in reports:
-        del report["attempt_s"]
-    assert reports[0] == reports[1]
+    assert lasting(json.loads(again.stdout)["report"]) == lasting(json.loads(done.stdout)["report"])
     assert said_in(out) == said_in(tmp_path / "alone")
