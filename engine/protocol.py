@@ -89,9 +89,9 @@ def probe_tolerance(dtype: str, layers: int, spread: float = 4.0, size: float = 
 
     That lets pass what changes a model no more than rounding does: weights of one step ago at a rate of 5e-6, one layer
     that is old by a hundred steps, single elements, rows of tokens that the probe does not have, a layer's queries
-    where attention does little. To find those is the fingerprint's business (`engine.weights.fingerprint`). What a probe
-    finds is tensors that are missing, layers and tokens in each other's place, and weights that are old by a hundred
-    steps, or one layer by a thousand. Its tokens must be ordinary text (`engine.pretrained.probe_ids`): on ids 0 to 31,
+    where attention does little. To find those is the fingerprint's business (`engine.weights.fingerprint`). What a
+    probe finds is tensors that are missing, layers and tokens in each other's place, and weights that are old by a
+    hundred steps, or one layer by a thousand. Its tokens must be ordinary text (`engine.pretrained.probe_ids`): on ids 0 to 31,
     which it never saw in a row, the right weights of SmolLM2 are off by up to 16 s in the mean.
     """
     if dtype not in _ROUNDING:
