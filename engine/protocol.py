@@ -91,8 +91,8 @@ def probe_tolerance(dtype: str, layers: int, spread: float = 4.0, size: float = 
     that is old by a hundred steps, single elements, rows of tokens that the probe does not have, a layer's queries
     where attention does little. To find those is the fingerprint's business (`engine.weights.fingerprint`). What a
     probe finds is tensors that are missing, layers and tokens in each other's place, and weights that are old by a
-    hundred steps, or one layer by a thousand. Its tokens must be ordinary text (`engine.pretrained.probe_ids`): on ids 0 to 31,
-    which it never saw in a row, the right weights of SmolLM2 are off by up to 16 s in the mean.
+    hundred steps, or one layer by a thousand. Its tokens must be ordinary text (`engine.pretrained.probe_ids`): on ids
+    0 to 31, which it never saw in a row, the right weights of SmolLM2 are off by up to 16 s in the mean.
     """
     if dtype not in _ROUNDING:
         raise ValueError(f"dtype {dtype!r} must be one of {', '.join(_ROUNDING)}")
