@@ -72,12 +72,21 @@ def searched(names: Sequence[str], played: Deviations) -> tuple[dict[str, float]
     starts = [_level(at, {name: math.log(AHEAD) * (name == ahead) for name in names}) for ahead in ("", *names)]
     starts.sort(key=lambda each: _loss(each[1], each[0]))
     found = [_descended(at, *start) for start in starts[:BEST]]
-    logs, left = min(found, key=lambda each: _loss(each[1], each[0]))
+    logs, left = _refined(at, *min(found, key=lambda each: _loss(each[1], each[0])))
+    slopes = {name: _slope(at, logs, name, left) for name in logs}
+    shown = {name: value for name, value in logs.items() if max(map(abs, slopes[name])) >= SHOWN}
+    if 0 < len(shown) < len(logs):
+        shown, left = _refined(at, *_descended(at, *_level(at, shown)))
+    factors = {name: math.exp(value) for name, value in shown.items()}
+    return factors, left if shown else played({})
+
+
+def _refined(
+    at: Callable[[Mapping[str, float]], list[float]], logs: dict[str, float], left: list[float]
+) -> tuple[dict[str, float], list[float]]:
     for reach in REACHES:
         logs, left = _polished(at, logs, left, reach)
-    slopes = {name: _slope(at, logs, name, left) for name in logs}
-    shown = {name: math.exp(value) for name, value in logs.items() if max(map(abs, slopes[name])) >= SHOWN}
-    return shown, played(shown)
+    return logs, left
 
 
 def _descended(
