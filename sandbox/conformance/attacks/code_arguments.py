@@ -77,10 +77,9 @@ value = ctypes.c_uint.from_address(page).value
 def wait(operation):
     start = time.monotonic()
     try:
-        syscall(202, page, operation, value, struct.pack("qq", 0, 50_000_000), 0, -1)
+        return syscall(202, page, operation, value, struct.pack("qq", 0, 50_000_000), 0, -1)  # woken by another
     except OSError:
-        pass
-    return time.monotonic() - start > 0.04 or 1 / 0
+        return time.monotonic() - start > 0.04 or 1 / 0
 attempt("wait", lambda: wait(0))
 attempt("vectors", lambda: syscall(449, struct.pack("QQII", value, page, 2, 0), 1, 0, struct.pack("qq", 0, 1), 1))
 attempt("the newer call", lambda: syscall(454, page, -1, 1, 2))
