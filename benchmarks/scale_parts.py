@@ -244,7 +244,7 @@ def checkpoints(place: Path) -> dict[str, float]:
         forget_peak()
         began = time.perf_counter()
         async with CheckpointWriter(emptied("beside")) as writer:
-            await writer.start(1, lambda: backend.snapshot().write, State(step=1))
+            writer.begin(1, (await asyncio.to_thread(backend.snapshot)).write, State(step=1))
             found["waits_s"] = time.perf_counter() - began
             found["update_beside_s"] = await asyncio.to_thread(update)
             await writer.wait()

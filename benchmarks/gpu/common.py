@@ -22,7 +22,10 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice, product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainer.disk import Written
 
 LIMIT_S = 540.0
 """For all that one script does, unless told otherwise: less than ten minutes, with some room to end in."""
@@ -302,6 +305,12 @@ class Alone:
 
     def call(self, method: str, *arguments: Any, each: Sequence[Any] | None = None) -> list[Any]:
         return [getattr(self.rank, method)(*arguments, *(each or ()))]
+
+    def snapshot(self) -> None:
+        self.kept = self.rank.snapshot()
+
+    def write(self, folder: Path) -> list[Written]:
+        return self.kept.write(folder)
 
     def close(self) -> None:
         self.rank.close()

@@ -10,12 +10,10 @@ a transaction of weights is (`trainer.cluster.sync`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,8 +30,10 @@ from tasks.problems import Problem
 from trainer.cluster.engine_pool import EnginePool, NotServing, PoolTable, engine_of_run
 from trainer.cluster.fencing import fenced
 from trainer.cluster.parcels import unpacked
+from trainer.cluster.processes import Busy, Identity, identity
 from trainer.config import PolicyConfig, RolloutConfig
 from trainer.credit import RewardFunction
+from trainer.disk import Written
 from trainer.rollout import Question, Rollout
 from trainer.run import local_engine
 from trainer.trees import DesignResult
@@ -41,78 +41,14 @@ from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
 
 
-@dataclass(frozen=True)
-class Identity:
-    """A process, as whoever must end it needs to know it."""
-
-    pid: int
-    group: int
-    """Its process group."""
-    node: str
-    devices: tuple[str, ...] = ()
-    """UUIDs of the GPUs that it sees."""
-    children: tuple[int, ...] = ()
-    """Processes of its own that may outlive it."""
-    leftovers: tuple[str, ...] = ()
-    """Paths that stay when it is killed: shared memory, sockets."""
-
-
-def identity(children: Sequence[int] = (), leftovers: Sequence[str] = ()) -> Identity:
-    from ray import get_runtime_context
-
-    return Identity(
-        pid=os.getpid(),
-        group=os.getpgid(0),
-        node=get_runtime_context().get_node_id(),
-        devices=_device_uuids(),
-        children=tuple(children),
-        leftovers=tuple(leftovers),
-    )
-
-
-def _device_uuids() -> tuple[str, ...]:
-    if not os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return ()
-    import torch
-
-    return tuple(str(torch.cuda.get_device_properties(n).uuid) for n in range(torch.cuda.device_count()))
-
-
-@dataclass
-class Busy:
-    """Seconds in which something was under way."""
-
-    inside: int = 0
-    since: float = 0.0
-    total: float = 0.0
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        if not self.inside:
-            self.since = time.monotonic()
-        self.inside += 1
-        try:
-            yield
-        finally:
-            self.inside -= 1
-            if not self.inside:
-                self.total += time.monotonic() - self.since
-
-    def taken(self) -> float:
-        """Since this was last asked."""
-        now = time.monotonic()
-        if self.inside:
-            self.total, self.since = self.total + now - self.since, now
-        total, self.total = self.total, 0.0
-        return total
-
-
 class RankActor:
-    """A process in which ranks of policies compute. All they do is done on one thread; others answer meanwhile."""
+    """A process in which ranks of policies compute. All they do is done on one thread; others answer, and write,
+    meanwhile."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._made: dict[str, Any] = {}
+        self._snapshots: dict[str, Any] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
         self._busy = Busy()
 
@@ -151,7 +87,16 @@ class RankActor:
         """`function(object, number of this rank, *arguments)`, for what an object cannot do by itself."""
         return self._on_thread(function, self._made[key], self._number, *arguments)
 
+    def snapshot(self, key: str) -> None:
+        """Keep a snapshot of the object under a key, for `write`."""
+        self._snapshots[key] = self._on_thread(self._made[key].snapshot)
+
+    def write(self, key: str, folder: Path) -> list[Written]:
+        """Write the snapshot, and keep it no longer; beside whatever is done meanwhile."""
+        return self._snapshots.pop(key).write(folder)
+
     def drop(self, key: str) -> None:
+        self._snapshots.pop(key, None)
         if key in self._made:
             self._on_thread(self._made.pop(key).close)
 

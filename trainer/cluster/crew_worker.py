@@ -15,8 +15,8 @@ from typing import Any
 from engine.protocol import Engine
 from sandbox.named import named_sandbox
 from tasks import MATH_WORKER
-from trainer.cluster.actors import Identity, identity
 from trainer.cluster.engine_pool import EnginePool, PoolTable, engine_of_run
+from trainer.cluster.processes import Identity, identity
 from trainer.config import PolicyConfig
 from trainer.rollout import first_failure
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from engine.protocol import Probe
 from trainer.cluster.losses import Limits
 from trainer.cluster.ray_session import Actor, Limit, gathered
 from trainer.config import PolicyConfig, TrainConfig
+from trainer.disk import Written
 from trainer.run import backend_settings
 from trainer.samples import Sample
-from trainer.update import Backend, Objective, UpdateReport
+from trainer.update import Backend, Objective, Snapshot, UpdateReport
 
 
 def on_ranks(actors: Sequence[Actor], key: str) -> Callable[..., Any]:
@@ -28,6 +30,18 @@ def on_ranks(actors: Sequence[Actor], key: str) -> Callable[..., Any]:
         return await asyncio.to_thread(gathered, actors, function.__name__, references, limit)
 
     return call
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The snapshot of an actor's only rank."""
+
+    actor: Actor
+    key: str
+    limit: Limit
+
+    def write(self, folder: Path) -> list[Written]:
+        return self.actor.wait("write", self.key, folder, limit=self.limit)
 
 
 class OneRank:
@@ -63,6 +77,10 @@ class OneRank:
     def save(self, folder: Path) -> None:
         self._do("save", folder)
 
+    def snapshot(self) -> Snapshot:
+        self._actor.wait("snapshot", self._key, limit=self._limit)
+        return _Held(self._actor, self._key, self._limit)
+
     def load(self, folder: Path) -> None:
         self._do("load", folder)
 
@@ -87,8 +105,18 @@ class ActorGroup:
         ]
         return gathered(self._actors, method, references, self._limit)
 
+    def snapshot(self) -> None:
+        self._of_all("snapshot")
+
+    def write(self, folder: Path) -> list[Written]:
+        return [each for written in self._of_all("write", folder) for each in written]
+
+    def _of_all(self, method: str, *arguments: Any) -> list[Any]:
+        references = [actor.begin(method, self._key, *arguments) for actor in self._actors]
+        return gathered(self._actors, method, references, self._limit)
+
     def close(self) -> None:
-        gathered(self._actors, "close", [actor.begin("drop", self._key) for actor in self._actors], self._limit)
+        self._of_all("drop")
 
 
 def torch_rank(model: str, settings: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,9 @@ from trainer.cluster.turns import asleep, take_turns, to_both, to_ranks
 from trainer.cluster.watching import Watching
 from trainer.config import TrainConfig
 from trainer.credit import RewardFunction, paper_reward
+from trainer.disk import Written
 from trainer.rollout import check_answered
-from trainer.run import PROBE_TOKENS, Lesson, Phase, StepsLost, SyncReport, Watch
+from trainer.run import PROBE_TOKENS, Lesson, Phase, StepsLost, SyncReport, Watch, write_each
 from trainer.trees import QuestionTree
 from trainer.update import UpdateReport
 
@@ -174,13 +175,21 @@ class ClusterRuntime:
                 self._watching.engine_is_lost(cast, number, error)
         return report
 
-    def save(self, folder: Path) -> None:
+    async def snapshot(self) -> Callable[[Path], Iterable[Written]]:
+        copies = {}
         for cast in self._assembly.casts.values():
-            (folder / cast.name).mkdir()
+            await self._to_ranks(cast)
+            copies[cast.name] = await self._asked(cast, "a snapshot", cast.backend.snapshot)
+            if take_turns(self.config, cast.name) and not cast.ahead:  # the engines have dropped what they had
+                await self._synced(cast, cast.version)
+
+        def write(folder: Path) -> list[Written]:
             try:
-                cast.backend.save(folder.absolute() / cast.name)
+                return write_each(copies, folder.absolute())
             except Exception as error:
-                raise _meaning(cast, "saving", error) from error
+                raise _meaning("saving", error) from error
+
+        return write
 
     async def idle_s(self) -> dict[str, float]:
         now = time.monotonic()
@@ -205,7 +214,7 @@ class ClusterRuntime:
         try:
             return await self._watching.until_doom(work)
         except Exception as error:
-            raise _meaning(cast, doing, error) from error
+            raise _meaning(f"{doing} of {cast.name}", error) from error
 
     async def _to_ranks(self, cast: Cast) -> None:
         """Where ranks and engines share GPUs, it is the ranks' turn."""
@@ -217,9 +226,9 @@ class ClusterRuntime:
         return [seat.actor for seat in cast.engines if seat.actor is not None and seat.identity is not None]
 
 
-def _meaning(cast: Cast, doing: str, error: Exception) -> Exception:
+def _meaning(doing: str, error: Exception) -> Exception:
     """What an exception means for the run: `StepsLost` where a process is gone."""
-    return StepsLost(f"in {doing} of {cast.name}: {error}") if is_loss(error) else error
+    return StepsLost(f"in {doing}: {error}") if is_loss(error) else error
 
 
 async def _each_done(work: Sequence) -> list:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.cluster.actors import Identity, NodeKeeper
+from trainer.cluster.actors import NodeKeeper
 from trainer.cluster.layout import Layout, Process
 from trainer.cluster.losses import FENCE, Limits
+from trainer.cluster.processes import Identity
 from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Session
 
 

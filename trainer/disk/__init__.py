@@ -5,7 +5,7 @@ Not here: what goes into them, and the layout of a training run's folder (`train
 
 from trainer.disk import checkpoint, metrics_file, plain_files
 from trainer.disk.checkpoint import Checkpoint, CheckpointError
-from trainer.disk.checkpoint_writer import CheckpointWriter
+from trainer.disk.checkpoint_writer import CheckpointWriter, to_its_end
 from trainer.disk.folder_lock import only_writer
 from trainer.disk.records import agree, check_ids, check_same, has_lines, line_of, problem_digest, read_records
 from trainer.disk.written_files import Written, hashing, read_back, synced
@@ -29,4 +29,5 @@ __all__ = [
     "read_back",
     "read_records",
     "synced",
+    "to_its_end",
 ]

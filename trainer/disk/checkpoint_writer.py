@@ -6,7 +6,6 @@ What is on disk at any moment, and what a kill leaves, is `trainer.disk.checkpoi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,7 +21,9 @@ class CheckpointWriter:
 
         async with CheckpointWriter(folder) as writer:
             ...
-            await writer.start(step, snapshot, state)
+            await writer.wait()  # there is never more than one copy
+            write = ...  # of what goes on changing
+            writer.begin(step, write, state)
 
     At the end of the context it waits for what is under way. Errors are told by the next call, or there.
     """
@@ -45,25 +46,21 @@ class CheckpointWriter:
                 raise
             error.add_note(str(failed))
 
-    async def start(self, step: int, snapshot: Callable[[], Write], state: BaseModel) -> None:
-        """Wait until the one before is written; then call `snapshot`, which is to copy what goes on changing, and begin
-        to write what it returns (see `checkpoint.save`). Returns when the copy is made.
-
-        Both run in threads; there is never more than one copy. Raises what `snapshot` raises, and what `wait` does:
-        nothing new is begun then.
-        """
-        await self.wait()
-        copied = asyncio.ensure_future(asyncio.to_thread(snapshot))
-        await _over(copied)
+    def begin(self, step: int, write: Write, state: BaseModel) -> None:
+        """Begin what `checkpoint.save` does. Raises what `check` does, and RuntimeError while another is under way:
+        nothing new is begun then."""
+        self.check()
+        if self._under_way is not None:
+            raise RuntimeError("a checkpoint is being written. Fix: wait() before the copy for the next one is made")
         self._under_way = asyncio.ensure_future(
-            asyncio.to_thread(checkpoint.save, self.folder, step, copied.result(), state, self.keep)
+            asyncio.to_thread(checkpoint.save, self.folder, step, write, state, self.keep)
         )
 
     async def wait(self) -> None:
         """Until nothing is under way, also where this is cancelled meanwhile. Raises `CheckpointError`, once, where a
         checkpoint could not be written."""
         if self._under_way is not None:
-            await _over(self._under_way)
+            await to_its_end(self._under_way)
         self.check()
 
     def check(self) -> None:
@@ -73,7 +70,7 @@ class CheckpointWriter:
             done.result()
 
 
-async def _over(work: asyncio.Future[Any]) -> None:
+async def to_its_end(work: asyncio.Future[Any]) -> None:
     """Wait for work in a thread, which cannot be stopped: what it uses may be closed after this."""
     try:
         await asyncio.wait({work})

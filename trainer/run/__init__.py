@@ -21,6 +21,7 @@ from trainer.run.runtime import (
     Watch,
     backend_settings,
     vllm_options,
+    write_each,
 )
 from trainer.run.sizes import NUMBER_BYTES, ModelSize, model_size
 from trainer.run.step_report import StepReport, SyncReport
@@ -60,4 +61,5 @@ __all__ = [
     "train",
     "trained_parameters",
     "vllm_options",
+    "write_each",
 ]

@@ -10,26 +10,29 @@
 A step is a function of the configuration, the step's number, the weights and the optimizers; all else (order of the
 data, seeds) follows from them, so that a run resumed from a checkpoint repeats what was lost. With a staleness of S,
 step t is rolled out with the weights of step max(0, t - S), always, while earlier steps update; then the rollouts that
-wait for their update are part of a checkpoint. The loop knows policies by name and no paper; who does the work is a
+wait for their update are part of a checkpoint. A checkpoint is copied between an update and its sync, and written
+while the steps go on. The loop knows policies by name and no paper; who does the work is a
 `Runtime`'s business. It opens no sandbox and prints nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tasks.data import read_as
 from trainer.config import TrainConfig
 from trainer.credit import active_roles, samples_by_policy
-from trainer.disk import checkpoint, metrics_file
+from trainer.disk import CheckpointError, CheckpointWriter, Written, checkpoint, metrics_file, to_its_end
 from trainer.rollout import Batches, Source, derived_seed
 from trainer.run import pending
 from trainer.run.run_folder import CHECKPOINTS, METRICS, TRACES, claim, forget_after, record
@@ -41,6 +44,8 @@ from trainer.update import UpdateReport
 
 One = TypeVar("One")
 Other = TypeVar("Other")
+Policies = Callable[[Path], Iterable[Written]]
+"""What writes all of them as they were, see `Runtime.snapshot`."""
 
 
 async def train(
@@ -62,8 +67,9 @@ async def train(
         runtime.check()
         stack.enter_context(checkpoint.writing(out / CHECKPOINTS))
         claim(config, out, resume=resume)
-        async with runtime.opened(watch, out):
-            run = _Run(runtime, out, batches, watch)
+        writer = CheckpointWriter(out / CHECKPOINTS, config.checkpoints_kept)
+        async with runtime.opened(watch, out), writer:
+            run = _Run(runtime, out, batches, watch, writer)
             lost: StepsLost | None = None
             while True:
                 try:
@@ -82,6 +88,7 @@ class _Run:
     out: Path
     batches: Batches
     watch: Watch
+    writer: CheckpointWriter
     step: int = 0
     """The next one to update."""
     versions: dict[str, int] = field(default_factory=dict)
@@ -98,6 +105,8 @@ class _Run:
         if lost is not None:
             self.watch(Phase(self.step, f"going back to the last checkpoint: {lost}"))
             await self.runtime.recover(lost)
+            with contextlib.suppress(StepsLost):  # what was being written is lost with the steps
+                await self._written()
         found = await asyncio.to_thread(checkpoint.latest, self.out / CHECKPOINTS)
         self.step, self.ahead = 0, deque()
         self.versions = dict.fromkeys(self.config.policies, 0)
@@ -118,34 +127,30 @@ class _Run:
         while len(self.ahead) < config.cluster.staleness:
             self.ahead.append(await self._rollout(self.step + len(self.ahead)))
         while self.step < config.steps:
-            report = await self._step()
+            report, policies = await self._step()
             # Before the checkpoint: what is written twice is cut off on resuming, what is not written would be missing.
             metrics_file.append(self.out / METRICS, report)
             self.watch(report)
             self.step += 1
-            if self.step % config.checkpoint_every == 0 or self.step == config.steps:
-                await self._save()
+            if policies is not None:
+                write = partial(_checkpoint, policies, list(self.ahead))
+                self.writer.begin(self.step, write, Versions(policies=self.versions))
+        await self._written()
 
-    async def _save(self) -> None:
-        self.watch(Phase(self.step - 1, "saving"))
-
-        def write(folder: Path) -> None:
-            self.runtime.save(folder)
-            pending.write(folder, self.ahead)
-
+    async def _written(self) -> None:
+        """Wait for the checkpoint that is being written."""
         try:
-            await _to_its_end(
-                asyncio.to_thread(
-                    checkpoint.save,
-                    self.out / CHECKPOINTS,
-                    self.step,
-                    write,
-                    Versions(policies=self.versions),
-                    self.config.checkpoints_kept,
-                )
-            )
-        except checkpoint.CheckpointError as error:
+            await self.writer.wait()
+        except CheckpointError as error:
             raise error.__cause__ if isinstance(error.__cause__, StepsLost) else error from None
+
+    async def _copied(self) -> Policies:
+        """The policies as they are, for a checkpoint; there is never more than one copy."""
+        self.watch(Phase(self.step, "saving"))
+        await self._written()
+        copying = asyncio.ensure_future(self.runtime.snapshot())
+        await to_its_end(copying)
+        return copying.result()
 
     async def _rollout(self, step: int) -> list[QuestionTree]:
         self.watch(Phase(step, "rollout"))
@@ -154,9 +159,9 @@ class _Run:
         _check_versions(trees, {role: self.versions[name] for role, name in self.config.role_policies.items()})
         return trees
 
-    async def _step(self) -> StepReport:
+    async def _step(self) -> tuple[StepReport, Policies | None]:
         """One step: its rollout, where it is not ahead already, its update, beside which the rollout of a later step
-        may run, and new weights."""
+        may run, and new weights. Returns the policies too, where a checkpoint is due."""
         config, step, began = self.config, self.step, time.perf_counter()
         rollout_s = 0.0
         if not config.cluster.staleness:
@@ -186,6 +191,9 @@ class _Run:
         else:
             updates, update_s = await update()
         learned = self.ahead.popleft()
+        copied = time.perf_counter()
+        due = (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps
+        policies = await self._copied() if due else None
         synced = time.perf_counter()
         changed = {name: step + 1 for name, update in updates.items() if update.steps}
         for name in changed:
@@ -203,6 +211,7 @@ class _Run:
             Timings(
                 rollout_s=round(rollout_s, 3),
                 update_s=round(update_s, 3),
+                save_s=round(synced - copied, 3),
                 sync_s=round(done - synced, 3),
                 idle_s=await self.runtime.idle_s(),
             ),
@@ -211,7 +220,12 @@ class _Run:
         )
         tokens = sum(usage.completion_tokens for usage in report.usage.values())
         report.timings.tokens_per_s = round(tokens / (done - began), 1)
-        return report
+        return report, policies
+
+
+def _checkpoint(policies: Policies, ahead: Sequence[list[QuestionTree]], folder: Path) -> Iterable[Written]:
+    pending.write(folder, ahead)
+    return policies(folder)
 
 
 def _batches(config: TrainConfig) -> Batches:
@@ -231,16 +245,6 @@ async def _side_by_side(one: Coroutine[Any, Any, One], other: Coroutine[Any, Any
         for task in (first, second):
             task.cancel()
         await asyncio.gather(first, second, return_exceptions=True)
-
-
-async def _to_its_end(work: Coroutine[None, None, object]) -> None:
-    """Wait for work also when this is cancelled meanwhile, before what it uses is closed."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.gather(task, return_exceptions=True)
-        raise
 
 
 def _shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +21,9 @@ from sandbox.protocol import Sandbox
 from tasks.problems import Problem
 from trainer.config import PolicyConfig, TrainConfig
 from trainer.credit import RewardFunction, paper_reward
+from trainer.disk import Written
 from trainer.rollout import Rollout
-from trainer.run.runtime import PROBE_TOKENS, Lesson, StepsLost, Watch, backend_settings, vllm_options
+from trainer.run.runtime import PROBE_TOKENS, Lesson, StepsLost, Watch, backend_settings, vllm_options, write_each
 from trainer.run.step_report import SyncReport
 from trainer.trees import QuestionTree
 from trainer.update import Backend, UpdateReport
@@ -104,10 +105,10 @@ class OneProcess:
             )
         return reports
 
-    def save(self, folder: Path) -> None:
-        for name, policy in self._policies.items():
-            (folder / name).mkdir()
-            policy.backend.save(folder / name)
+    async def snapshot(self) -> Callable[[Path], Iterable[Written]]:
+        policies = self._policies
+        copies = {name: await asyncio.to_thread(policy.backend.snapshot) for name, policy in policies.items()}
+        return partial(write_each, copies)
 
     async def recover(self, lost: StepsLost) -> None:
         raise lost

@@ -6,7 +6,7 @@ A runtime decides nothing: which problems, which samples, which rate and when to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +16,12 @@ from pydantic import BaseModel
 
 from tasks.problems import Problem
 from trainer.config import EngineConfig, PolicyConfig, TrainConfig
+from trainer.disk import Written
 from trainer.rollout import derived_seed
 from trainer.run.step_report import StepReport, SyncReport
 from trainer.samples import Sample
 from trainer.trees import DesignResult, Execution, QuestionTree
-from trainer.update import UpdateReport
+from trainer.update import Snapshot, UpdateReport
 
 PROBE_TOKENS = 32
 """Token ids 0, 1, ... that an engine must give the trainer's log-probabilities after each update."""
@@ -85,8 +86,9 @@ class Runtime(Protocol):
         """Give the engines of these policies their weights under these versions, and have it proven."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Write each policy into its part of a checkpoint. Called in a thread."""
+    async def snapshot(self) -> Callable[[Path], Iterable[Written]]:
+        """Each policy as it is now: what writes it into its part of a checkpoint, in a thread, while all goes on.
+        Awaited between an `update` and the `sync` that follows."""
         ...
 
     async def recover(self, lost: StepsLost) -> None:
@@ -103,6 +105,15 @@ class Versions(BaseModel):
     """A checkpoint's state: by policy, the version of its weights."""
 
     policies: dict[str, int]
+
+
+def write_each(snapshots: Mapping[str, Snapshot], folder: Path) -> list[Written]:
+    """Each policy into its part of a checkpoint."""
+    written = []
+    for name, snapshot in snapshots.items():
+        (folder / name).mkdir()
+        written += snapshot.write(folder / name)
+    return written
 
 
 def backend_settings(name: str, policy: PolicyConfig, config: TrainConfig) -> dict[str, object]:

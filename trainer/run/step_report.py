@@ -27,6 +27,9 @@ class Timings(BaseModel):
 
     rollout_s: float = 0.0
     update_s: float = 0.0
+    save_s: float = 0.0
+    """Waited for a checkpoint: for the one before to be written, and for this one's copy. The rest is written while the
+    next steps go on."""
     sync_s: float = 0.0
     """New weights into the engines."""
     tokens_per_s: float = 0.0

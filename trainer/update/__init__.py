@@ -15,6 +15,7 @@ from trainer.update.backend import (
     LoraSettings,
     Objective,
     PolicyObjective,
+    Snapshot,
     UpdateFailed,
     UpdateReport,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "LoraSettings",
     "Objective",
     "PolicyObjective",
+    "Snapshot",
     "TorchBackend",
     "UpdateFailed",
     "UpdateReport",

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from engine.protocol import Probe
+from trainer.disk import Written
 from trainer.samples import Sample
 
 
@@ -120,6 +121,15 @@ class ModelUnusable(ValueError):
     """A model that cannot be loaded or cannot be trained here. The message names it and says what to do."""
 
 
+class Snapshot(Protocol):
+    """A policy as it was at one moment, held in host memory."""
+
+    def write(self, folder: Path) -> list[Written]:
+        """What `Backend.save` would have written then, into an empty folder; returns those of the files whose digests
+        are known by now. Once, in any thread, while the backend goes on. Raises ValueError and OSError."""
+        ...
+
+
 class Backend(Protocol):
     """One policy. Calls block and are made one at a time."""
 
@@ -156,6 +166,10 @@ class Backend(Protocol):
     def save(self, folder: Path) -> None:
         """Write the policy into an empty folder: `model/`, which plain transformers loads, and `optimizer/`. Syncs the
         files to disk."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """What `save` would write now, in copies that stay as they are while the backend goes on."""
         ...
 
     def load(self, folder: Path) -> None:

@@ -13,17 +13,31 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.protocol import Probe
-from trainer.disk import synced
+from trainer.disk import Written, synced
 from trainer.samples import Sample
 from trainer.update.backend import Objective, UpdateFailed, UpdateReport
 from trainer.update.deepspeed_group import Facts, Group, Learnt, Work
 from trainer.update.global_plan import global_plan
 from trainer.update.micro_batches import check_samples, mini_batches, used
+from trainer.update.snapshot import empty
 from trainer.update.terms import Tally, means, wants_reference
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """What ranks hold of one moment. See `trainer.update.backend.Snapshot`; raises `GroupLost` too. Ranks on other
+    machines must see the same folder."""
+
+    group: Group
+
+    def write(self, folder: Path) -> list[Written]:
+        empty(folder)
+        return self.group.write(folder)
 
 
 class DeepSpeedBackend:
@@ -111,15 +125,15 @@ class DeepSpeedBackend:
         return self._opened().call("probe", list(token_ids))[0]
 
     def save(self, folder: Path) -> None:
-        """See `Backend`. Ranks on other machines must see the same folder. With adapters `model/` is the merged model,
-        and `adapter/` holds them in peft's format."""
-        group = self._opened()
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise ValueError(f"{folder} is not empty. Fix: save into an empty folder")
-        (folder / "optimizer").mkdir()
-        group.call("save", str(folder))
+        """See `Backend`. With adapters `model/` is the merged model, and `adapter/` holds them in peft's format."""
+        self.snapshot().write(folder)
         synced(folder)
+
+    def snapshot(self) -> GroupSnapshot:
+        """See `Backend`. Each rank holds its part, the first one all weights; a later snapshot takes their place."""
+        group = self._opened()
+        group.snapshot()
+        return GroupSnapshot(group)
 
     def load(self, folder: Path) -> None:
         """See `Backend`; also what another number of ranks wrote, at another stage, to the rounding of sums. Raises

@@ -1,8 +1,9 @@
 """A policy that ranks share, on disk: `model/` whole, as plain transformers loads it, adapters in peft's format, the
 optimizer in fragments (`trainer.update.deepspeed_shards`).
 
-Files are checked on all ranks before anything is changed on one: `read` changes nothing, `take` fails no more. Not
-here: whose turn it is, and the syncing of a folder to disk.
+What is written is copied first, by all ranks together; then each writes by itself while the policy goes on. Files are
+checked on all ranks before anything is changed on one: `read` changes nothing, `take` fails no more. Not here: whose
+turn it is, and when a checkpoint is due.
 """
 
 # pyright: reportMissingImports=false
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+from trainer.disk import Written
 from trainer.update import deepspeed_shards, policy_files
 from trainer.update.deepspeed_group import DeepSpeedSettings
 from trainer.update.deepspeed_model import Held
@@ -24,6 +26,7 @@ from trainer.update.deepspeed_shards import Fragment, State
 from trainer.update.deepspeed_weights import whole
 from trainer.update.dice import Dice
 from trainer.update.exchange import Exchange
+from trainer.update.snapshot import ModelSnapshot, copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +41,44 @@ class Read:
     dice: dict[str, torch.Tensor]
 
 
-def save(held: Held, settings: DeepSpeedSettings, exchange: Exchange, folder: Path, steps: int, dice: Dice) -> None:
-    """Into a folder that has an empty `optimizer/`. All ranks together: the first one writes what is whole."""
-    first = exchange.rank == 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSnapshot:
+    """One rank's part of a policy as it was at one moment; all in host memory, and nobody changes it."""
+
+    rank: int
+    shard: dict[str, torch.Tensor]
+    """See `deepspeed_shards`."""
+    state: State
+    model: ModelSnapshot | None
+    """What is whole: the first rank's."""
+
+    def write(self, folder: Path) -> list[Written]:
+        """This rank's files, into a folder that has an empty `optimizer/`; returns those that were hashed on the way.
+        Waits for no other rank. Raises OSError."""
+        written = deepspeed_shards.write(folder, self.rank, self.state.ranks, self.shard)
+        if self.model is not None:
+            written += [*self.model.write(folder), policy_files.write_state(folder, self.state)]
+        return written
+
+
+def snapshot(held: Held, settings: DeepSpeedSettings, exchange: Exchange, steps: int, dice: Dice) -> RankSnapshot:
+    """Of all ranks together: the first one holds what is whole."""
+    first, model = exchange.rank == 0, None
     found = {name: tensor.cpu() for layer in held.weights.stream(copies=first) for name, tensor in layer}
-    adapters = whole(held.trained, copies=first) if settings.lora is not None else {}
+    adapters = whole(held.trained, copies=first) if settings.lora is not None else None
     if first:
         tied = {name: found[other] for name, other in held.weights.tied.items()}
-        held.causal.save_pretrained(folder / "model", state_dict=found | tied)
-        held.tokenizer.save_pretrained(folder / "model")
-        if settings.lora is not None:
-            held.model.save_pretrained(folder / "adapter", state_dict=adapters, save_embedding_layers=False)
-        state = State(steps=steps, ranks=exchange.ranks, **_like(held, settings))
-        (folder / policy_files.STATE).write_text(state.model_dump_json(indent=1), encoding="utf-8")
+        model = ModelSnapshot(model=held.model, tokenizer=held.tokenizer, weights=found | tied, adapter=adapters)
     mine = deepspeed_shards.fragments(held.trained, held.engine, held.adamw, exchange.rank)
     if settings.zero_stage == 0:  # every rank holds everything: each writes its share
         mine = [each for one in mine for each in [_share(one, exchange.rank, exchange.ranks)] if each.start < each.end]
-    path = deepspeed_shards.file_of(folder, exchange.rank, exchange.ranks)
     step = held.adamw.state[held.adamw.stepped()[0]]["step"]
-    deepspeed_shards.write(path, mine, step, dice.states)
+    return RankSnapshot(
+        rank=exchange.rank,
+        shard=copied(deepspeed_shards.named(mine, step, dice.states)),
+        state=State(steps=steps, ranks=exchange.ranks, **_like(held, settings)),
+        model=model,
+    )
 
 
 def read(held: Held, settings: DeepSpeedSettings, exchange: Exchange, folder: Path, dice: Dice) -> Read:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from trainer.disk import Written
 from trainer.samples import Sample
 from trainer.update.backend import LoraSettings
 
@@ -27,6 +29,15 @@ class Group(Protocol):
     def call(self, method: str, *arguments: Any, each: Sequence[Any] | None = None) -> list[Any]:
         """Run `DeepSpeedRank.method(*arguments)` on every rank at once, with `each[rank]` as one more argument if
         given. Returns the results in the order of ranks, and raises the first failure."""
+        ...
+
+    def snapshot(self) -> None:
+        """As `call("snapshot")`, but each process keeps what that returns, in place of what it has kept so far."""
+        ...
+
+    def write(self, folder: Path) -> list[Written]:
+        """Have every process write the snapshot that it keeps into a folder, and keep it no longer. Another thread may
+        `call` meanwhile. Raises the first failure."""
         ...
 
     def close(self) -> None:

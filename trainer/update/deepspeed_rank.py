@@ -130,11 +130,11 @@ class DeepSpeedRank:
         found = {name: each.cpu() for layer in self.stream() for name, each in layer}
         return found if self._exchange.rank == 0 else None
 
-    def save(self, folder: str) -> None:
-        """This rank's part of the files, in a folder with an empty `optimizer/`."""
+    def snapshot(self) -> deepspeed_files.RankSnapshot:
+        """This rank's part of the files, which it may write while it goes on."""
         held = self._opened()
-        with self._exchange.during("saving"):
-            deepspeed_files.save(held, self._settings, self._exchange, Path(folder), self.steps, self._dice)
+        with self._exchange.during("a snapshot"):
+            return deepspeed_files.snapshot(held, self._settings, self._exchange, self.steps, self._dice)
 
     def read(self, folder: str) -> None:
         """Check what `save` wrote, and hold it for `take`. Raises ValueError; changes nothing."""

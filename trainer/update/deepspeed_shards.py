@@ -1,9 +1,10 @@
 """A DeepSpeed optimizer on disk: each rank writes the fragments that it holds, and any number of ranks at any stage
 reads back those that it needs. Safetensors and JSON only.
 
-`optimizer/rank-R-of-N.safetensors` has, by parameter, `master/NAME` (float32), `exp_avg/NAME`, `exp_avg_sq/NAME`, all
-flat, and `offset/NAME`: where in the flattened parameter they begin; and `step` and `rng/...`. The fragments of all
-files together are every parameter once. Knows DeepSpeed's three ways to hold them, and no model.
+`optimizer/rank-R-of-N.safetensors`, or the shards in its place, has, by parameter, `master/NAME` (float32),
+`exp_avg/NAME`, `exp_avg_sq/NAME`, all flat, and `offset/NAME`: where in the flattened parameter they begin; and `step`
+and `rng/...`. The fragments of all files together are every parameter once. Knows DeepSpeed's three ways to hold them,
+and no model.
 """
 
 # pyright: reportMissingImports=false
@@ -18,9 +19,9 @@ from typing import Any
 
 import torch
 from pydantic import Field
-from safetensors.torch import save_file
 
-from trainer.update import policy_files
+from trainer.disk import Written
+from trainer.update import policy_files, tensor_files
 from trainer.update.dice import CPU, CUDA
 from trainer.update.policy_files import FIX
 
@@ -77,17 +78,22 @@ def fragments(parameters: Mapping[str, Any], engine: Any, adamw: Any, rank: int)
     return found
 
 
-def file_of(folder: Path, rank: int, ranks: int) -> Path:
-    return folder / "optimizer" / f"rank-{rank}-of-{ranks}.safetensors"
-
-
-def write(path: Path, held: Sequence[Fragment], step: torch.Tensor, dice: Mapping[str, torch.Tensor]) -> None:
-    """One rank's file, in a folder that is there."""
-    tensors = dict(dice) | {STEP: step.detach().cpu()}
+def named(held: Sequence[Fragment], step: torch.Tensor, dice: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What one rank holds, as its file has it; the optimizer's own memory."""
+    tensors = dict(dice) | {STEP: step}
     for fragment in held:
         tensors[f"offset/{fragment.name}"] = torch.tensor(fragment.start)
-        tensors |= {f"{kind}/{fragment.name}": each.cpu().contiguous() for kind, each in fragment.tensors.items()}
-    save_file(tensors, path)
+        tensors |= {f"{kind}/{fragment.name}": each for kind, each in fragment.tensors.items()}
+    return tensors
+
+
+def write(folder: Path, rank: int, ranks: int, tensors: Mapping[str, torch.Tensor]) -> list[Written]:
+    """One rank's file, in a policy's folder that has `optimizer/`."""
+    return tensor_files.write(folder / "optimizer", _stem(rank, ranks), tensors)
+
+
+def _stem(rank: int, ranks: int) -> str:
+    return f"rank-{rank}-of-{ranks}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ def read(folder: Path, ranks: int, sizes: Mapping[str, int]) -> Shards:
     pieces: dict[str, list[tuple[Path, Fragment]]] = defaultdict(list)
     dice, steps = [], []
     for rank in range(ranks):
-        path = file_of(folder, rank, ranks)
+        path = folder / "optimizer" / f"{_stem(rank, ranks)}.safetensors"
         tensors = policy_files.read_tensors(path)
         dice.append((path, {name: tensors.pop(name) for name in (CPU, CUDA) if name in tensors}))
         steps.append(_step(path, tensors))

@@ -46,14 +46,17 @@ SomeState = TypeVar("SomeState", bound=State)
 
 
 def write(folder: Path, state: State, tensors: Mapping[str, torch.Tensor]) -> list[Written]:
-    """Write `folder/optimizer`."""
+    """Into `folder/optimizer`, which is there."""
     from trainer.update import tensor_files
 
-    (folder / STATE).parent.mkdir()
     written = tensor_files.write((folder / TENSORS).parent, "optimizer", tensors)
+    return [*written, write_state(folder, state)]
+
+
+def write_state(folder: Path, state: State) -> Written:
     with hashing(folder / STATE) as file:
         file.write(state.model_dump_json(indent=1).encode())
-    return [*written, file.written()]
+    return file.written()
 
 
 def read_state(folder: Path, kind: type[SomeState] = State) -> SomeState:

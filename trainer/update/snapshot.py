@@ -1,8 +1,9 @@
 """A policy as it was at one moment, and its files: what is written while training goes on.
 
-A backend whose policy lies in several processes needs one of these per process, each with what that process writes:
-copies in host memory, made while all wait, and a `write` in which no process waits for another, as training has the
-collectives by then. Not here: when a checkpoint is due, and that it is whole (`trainer.disk`).
+A policy that lies in several processes has one snapshot per process, each with what that process writes: copies in host
+memory, made while all wait, and a `write` in which no process waits for another, as training has the collectives by
+then. Not here: a rank's (`trainer.update.deepspeed_files`); when a checkpoint is due, and that it is whole
+(`trainer.disk`).
 """
 
 # pyright: reportMissingImports=false
@@ -23,8 +24,8 @@ from trainer.update import policy_files, tensor_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySnapshot:
-    """`weights` and the following are tensors that nobody changes until this is written."""
+class ModelSnapshot:
+    """`weights` and `adapter` are tensors that nobody changes until this is written."""
 
     model: Any
     """The transformers model, or peft's around it. Its tensors are not read."""
@@ -33,26 +34,38 @@ class PolicySnapshot:
     """All, named as in the model's checkpoint, adapters merged."""
     adapter: Mapping[str, torch.Tensor] | None
     """The trained parameters by peft's names; None without adapters."""
-    optimizer: Mapping[str, torch.Tensor]
-    state: policy_files.State
 
     def write(self, folder: Path) -> list[Written]:
-        """Into an empty folder: `model/`, which plain transformers loads, `optimizer/`, and with adapters `adapter/`,
-        which peft loads. Returns the files that were hashed on the way; the large ones are on disk by then.
-
-        Raises ValueError where the folder is not empty, and OSError.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise ValueError(f"{folder} is not empty. Fix: save into an empty folder")
+        """`model/`, which plain transformers loads, and with adapters `adapter/`, which peft loads. Returns the files
+        that were hashed on the way; the large ones are on disk by then. Raises OSError."""
         causal = self.model
         if self.adapter is not None:
             causal = self.model.get_base_model()
             self.model.save_pretrained(folder / "adapter", state_dict=dict(self.adapter), save_embedding_layers=False)
         causal.save_pretrained(folder / "model", state_dict={})  # all but the weights
         self.tokenizer.save_pretrained(folder / "model")
-        weights = tensor_files.write(folder / "model", "model", *_as_on_disk(causal, self.weights))
-        return [*weights, *policy_files.write(folder, self.state, self.optimizer)]
+        return tensor_files.write(folder / "model", "model", *_as_on_disk(causal, self.weights))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySnapshot:
+    """All of a policy. See `trainer.update.backend.Snapshot`; nobody changes `optimizer` until this is written."""
+
+    model: ModelSnapshot
+    optimizer: Mapping[str, torch.Tensor]
+    state: policy_files.State
+
+    def write(self, folder: Path) -> list[Written]:
+        empty(folder)
+        return [*self.model.write(folder), *policy_files.write(folder, self.state, self.optimizer)]
+
+
+def empty(folder: Path) -> None:
+    """Make a folder with an empty `optimizer/`. Raises ValueError where there is something in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty. Fix: save into an empty folder")
+    (folder / policy_files.STATE).parent.mkdir()
 
 
 def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -35,7 +35,7 @@ from trainer.update.forward import Forward
 from trainer.update.master_adamw import MasterAdamW
 from trainer.update.micro_batches import check_samples, mini_batches, used
 from trainer.update.shared_prompts import can_share
-from trainer.update.snapshot import PolicySnapshot, copied
+from trainer.update.snapshot import ModelSnapshot, PolicySnapshot, copied
 from trainer.update.terms import Tally, Terms, infinite_loss, means, terms_of, too_little_memory, wants_reference
 from trainer.update.torch_model import adapted, check_head, loaded
 
@@ -171,8 +171,7 @@ class TorchBackend:
         synced(folder)
 
     def snapshot(self) -> PolicySnapshot:
-        """What `save` would write now, in copies in host memory, to be written while this backend goes on. Frozen
-        weights, which stay as they are, are not copied."""
+        """See `Backend`. Frozen weights, which stay as they are, are not copied."""
         return self._as_it_is(copied)
 
     def load(self, folder: Path) -> None:
@@ -260,10 +259,12 @@ class TorchBackend:
         if self._lora is not None:
             adapter = kept({name: each.detach() for name, each in model.named_parameters() if each.requires_grad})
         return PolicySnapshot(
-            model=model,
-            tokenizer=self._tokenizer,
-            weights=kept(self.weights()) if self._lora is None else self.weights(),
-            adapter=adapter,
+            model=ModelSnapshot(
+                model=model,
+                tokenizer=self._tokenizer,
+                weights=kept(self.weights()) if self._lora is None else self.weights(),
+                adapter=adapter,
+            ),
             optimizer=kept(self._optimizer.tensors() | self._dice.states),
             state=self._state(),
         )

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from trainer.disk import CheckpointError, CheckpointWriter
-from trainer.disk.checkpoint import Write, latest, writing
+from trainer.disk.checkpoint import latest, writing
 from trainer.disk.folder_lock import LOCK
 
 
@@ -46,10 +46,6 @@ def done(text: str) -> Slow:
     return write
 
 
-def taken(write: Write) -> Callable[[], Write]:
-    return lambda: write
-
-
 def steps(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
 
@@ -62,7 +58,7 @@ def test_training_goes_on_while_it_is_written(tmp_path: Path) -> None:
     async def go() -> None:
         async with CheckpointWriter(tmp_path) as writer:
             slow = Slow()
-            await writer.start(1, taken(slow), State(step=1))
+            writer.begin(1, slow, State(step=1))
             await asyncio.to_thread(slow.begun.wait, 30)
             assert latest(tmp_path) is None
             writer.check()
@@ -76,58 +72,41 @@ def test_training_goes_on_while_it_is_written(tmp_path: Path) -> None:
     run(go())
 
 
-def test_the_copy_is_made_before_start_returns_and_in_another_thread(tmp_path: Path) -> None:
-    weights = ["old"]
-
-    def snapshot() -> Write:
-        assert threading.current_thread() is not threading.main_thread()
-        copy = weights[0]
-        time.sleep(0.05)
-        return done(copy)
-
-    async def go() -> None:
-        async with CheckpointWriter(tmp_path) as writer:
-            await writer.start(1, snapshot, State(step=1))
-            weights[0] = "new"
-
-    run(go())
-    assert (tmp_path / "step-00000001" / "weights").read_text() == "old"
-
-
-def test_one_at_a_time_and_never_two_copies(tmp_path: Path) -> None:
-    slow, order = Slow(), []
-
-    def second() -> Write:
-        order.append(("second copy", steps(tmp_path)))
-        return done("second")
+def test_one_at_a_time(tmp_path: Path) -> None:
+    slow = Slow()
 
     async def go() -> None:
         async with CheckpointWriter(tmp_path, keep=1) as writer:
-            await writer.start(1, taken(slow), State(step=1))
-            starting = asyncio.create_task(writer.start(2, second, State(step=2)))
+            writer.begin(1, slow, State(step=1))
+            with pytest.raises(RuntimeError, match=r"Fix: wait\(\)"):
+                writer.begin(2, done("second"), State(step=2))
+            waiting = asyncio.create_task(writer.wait())
             await asyncio.sleep(0.05)
-            assert not starting.done()
-            assert order == []
+            assert not waiting.done()
             slow.go.set()
-            await starting
+            await waiting
+            assert steps(tmp_path) == ["step-00000001"]
+            writer.begin(2, done("second"), State(step=2))
 
     run(go())
-    assert order == [("second copy", ["step-00000001"])]
     assert steps(tmp_path) == ["step-00000002"]
 
 
-@pytest.mark.parametrize("by", ["check", "wait", "start", "end"])
+@pytest.mark.parametrize("by", ["check", "wait", "begin", "end"])
 def test_what_fails_is_told_once_by_what_comes_next(by: str, tmp_path: Path) -> None:
     async def next_call(writer: CheckpointWriter) -> None:
         while by == "check":
             writer.check()
             await asyncio.sleep(0.01)
-        await (writer.wait() if by == "wait" else writer.start(2, taken(done("")), State(step=2)))
+        if by == "wait":
+            await writer.wait()
+        await asyncio.sleep(0.5)
+        writer.begin(2, done(""), State(step=2))
 
     async def go() -> None:
         async with CheckpointWriter(tmp_path) as writer:
             failing = Slow(fails=True)
-            await writer.start(1, taken(failing), State(step=1))
+            writer.begin(1, failing, State(step=1))
             writer.check()
             failing.go.set()
             if by == "end":
@@ -135,7 +114,7 @@ def test_what_fails_is_told_once_by_what_comes_next(by: str, tmp_path: Path) -> 
             with pytest.raises(CheckpointError, match=r"cannot save step-00000001.*No space left"):
                 await next_call(writer)
             assert steps(tmp_path) == []
-            await writer.start(3, taken(done("third")), State(step=3))
+            writer.begin(3, done("third"), State(step=3))
 
     if by == "end":
         with pytest.raises(CheckpointError, match="cannot save step-00000001"):
@@ -145,25 +124,11 @@ def test_what_fails_is_told_once_by_what_comes_next(by: str, tmp_path: Path) -> 
         assert steps(tmp_path) == ["step-00000003"]
 
 
-def test_a_copy_that_cannot_be_made_begins_nothing(tmp_path: Path) -> None:
-    def full() -> Write:
-        raise MemoryError("no room for a copy")
-
-    async def go() -> None:
-        async with CheckpointWriter(tmp_path) as writer:
-            with pytest.raises(MemoryError):
-                await writer.start(1, full, State(step=1))
-            await writer.wait()
-
-    run(go())
-    assert steps(tmp_path) == []
-
-
 def test_where_training_fails_the_checkpoint_is_finished_first(tmp_path: Path) -> None:
     async def go(fails: bool) -> None:
         async with CheckpointWriter(tmp_path) as writer:
             slow = Slow(fails=fails)
-            await writer.start(1, taken(slow), State(step=1))
+            writer.begin(1, slow, State(step=1))
             asyncio.get_running_loop().call_later(0.05, slow.go.set)
             raise RuntimeError("training failed")
 
@@ -175,23 +140,16 @@ def test_where_training_fails_the_checkpoint_is_finished_first(tmp_path: Path) -
     assert steps(tmp_path) == ["step-00000001"]
 
 
-@pytest.mark.parametrize("during", ["copy", "write", "wait", "end"])
+@pytest.mark.parametrize("during", ["write", "wait", "end"])
 def test_cancelled_it_waits_for_what_is_under_way(during: str, tmp_path: Path) -> None:
     """What threads use is closed only after they are done with it."""
-    slow, copying = Slow(), threading.Event()
+    slow = Slow()
     order: list[str] = []
-
-    def snapshot() -> Write:
-        if during == "copy":
-            copying.set()
-            time.sleep(0.2)
-            order.append("copied")
-        return slow
 
     async def train() -> None:
         try:
             async with CheckpointWriter(tmp_path) as writer:
-                await writer.start(1, snapshot, State(step=1))
+                writer.begin(1, slow, State(step=1))
                 if during == "write":
                     await asyncio.sleep(60)
                 if during == "wait":
@@ -201,22 +159,23 @@ def test_cancelled_it_waits_for_what_is_under_way(during: str, tmp_path: Path) -
 
     async def go() -> None:
         training = asyncio.create_task(train())
-        await asyncio.to_thread((copying if during == "copy" else slow.begun).wait, 30)
+        await asyncio.to_thread(slow.begun.wait, 30)
         await asyncio.sleep(0.05)
         training.cancel()
         await asyncio.sleep(0.05)
-        assert during == "copy" or not training.done()
+        assert not training.done()
         slow.go.set()
         with pytest.raises(asyncio.CancelledError):
             await training
-        assert steps(tmp_path) == ([] if during == "copy" else ["step-00000001"])
-        assert order == (["copied", "closed"] if during == "copy" else ["closed"])
+        assert steps(tmp_path) == ["step-00000001"]
+        assert order == ["closed"]
 
     run(go())
 
 
 LOOP = """
 import asyncio, itertools, sys
+from functools import partial
 from pathlib import Path
 from pydantic import BaseModel
 from trainer.disk import CheckpointWriter
@@ -225,18 +184,17 @@ from trainer.disk.checkpoint import latest, writing
 class State(BaseModel):
     step: int
 
-def snapshot(step):
-    def write(folder):
-        for name in ("a", "b"):
-            (folder / name).write_bytes(str(step).encode() * 20_000)
-    return lambda: write
+def filled(step, folder):
+    for name in ("a", "b"):
+        (folder / name).write_bytes(str(step).encode() * 20_000)
 
 async def train(folder):
     with writing(folder):
         found = latest(folder)
         async with CheckpointWriter(folder) as writer:
             for step in itertools.count(found.state(State).step + 1 if found else 0):
-                await writer.start(step, snapshot(step), State(step=step))
+                await writer.wait()
+                writer.begin(step, partial(filled, step), State(step=step))
                 print(step - 1, flush=True)
 
 asyncio.run(train(Path(sys.argv[1])))

@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,14 @@ from sandbox.conformance import backends
 from trainer.config.schema import PolicyConfig, TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.disk.checkpoint import CheckpointError
+from trainer.disk.written_files import Written
 from trainer.rollout import rollout as rollout_module
 from trainer.run.run_folder import RunChanged
 from trainer.run.runtime import Phase
 from trainer.run.step_report import StepReport
 from trainer.update import torch_backend
 from trainer.update.backend import LoraSettings, UpdateFailed
-from trainer.update.torch_backend import TorchBackend
+from trainer.update.snapshot import PolicySnapshot
 from workflow.failures import EngineFailed, SandboxUnavailable
 from workflow.trace import Rewarded, Trace
 
@@ -252,19 +254,67 @@ def test_jails_that_are_killed_under_way_change_nothing(
 def test_a_full_disk_is_an_error_and_the_run_goes_on_from_there(
     config: TrainConfig, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, saves = TorchBackend.save, [0]
+    usual, saves = PolicySnapshot.write, [0]
 
-    def full(self: TorchBackend, folder: Path) -> None:
+    def full(self: PolicySnapshot, folder: Path) -> list[Written]:
         saves[0] += 1
-        usual(self, folder)
+        written = usual(self, folder)
         if saves[0] == 3:
             raise OSError(28, "No space left on device")
+        return written
 
     with monkeypatch.context() as broken:
-        broken.setattr(TorchBackend, "save", full)
+        broken.setattr(PolicySnapshot, "write", full)
         with pytest.raises(CheckpointError, match="No space left on device"):
             run(config, tmp_path / "run")
     assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))][-1] == "step-00000002"
+    run(config, tmp_path / "run", resume=True)
+    assert_equal_runs(tmp_path / "run", undisturbed)
+
+
+def test_steps_go_on_while_a_checkpoint_is_written(
+    config: TrainConfig, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is held up until the next step updates: it is of its own step all the same, and nothing else waits."""
+    usual, updating, held_up = PolicySnapshot.write, threading.Event(), []
+
+    def late(self: PolicySnapshot, folder: Path) -> list[Written]:
+        if not held_up:
+            assert updating.wait(60)
+            held_up.append(folder)
+        return usual(self, folder)
+
+    def watch(told: object) -> None:
+        if isinstance(told, Phase) and told.step == 1 and told.name.startswith("updating"):
+            updating.set()
+
+    with monkeypatch.context() as slow:
+        slow.setattr(PolicySnapshot, "write", late)
+        run(config.model_copy(update={"steps": 2}), tmp_path / "run", watch=watch)
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000002")
+    run(config, tmp_path / "run", resume=True)
+    assert_equal_runs(tmp_path / "run", undisturbed)
+
+
+def test_stopped_while_a_checkpoint_is_written_it_is_there_whole(
+    config: TrainConfig, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, stopped = PolicySnapshot.write, threading.Event()
+
+    def late(self: PolicySnapshot, folder: Path) -> list[Written]:
+        assert stopped.wait(60)
+        return usual(self, folder)
+
+    def watch(told: object) -> None:
+        if isinstance(told, Phase) and (told.step, told.name) == (1, "rollout"):
+            stopped.set()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as slow:
+        slow.setattr(PolicySnapshot, "write", late)
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path / "run", watch=watch)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-00000001"]
     run(config, tmp_path / "run", resume=True)
     assert_equal_runs(tmp_path / "run", undisturbed)
 

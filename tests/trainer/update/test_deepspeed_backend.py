@@ -177,7 +177,7 @@ def test_at_stage_3_a_rank_keeps_no_whole_weight_but_small_ones(make: Make) -> N
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_weights_that_stay_gathered_change_nothing(make: Make, checkpointing: bool) -> None:
-    """DeepSpeed, which has seen a backward pass follow, gathers for it in a forward pass that nothing is learned from."""
+    """DeepSpeed has seen a backward pass follow, and gathers for it where nothing is learned, too."""
     staying, parted = (make(3, live_weights=live, gradient_checkpointing=checkpointing) for live in (10**9, 0))
     for seed in range(3):
         for backend in (staying, parted):

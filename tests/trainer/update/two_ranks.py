@@ -15,10 +15,13 @@ import socket
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from device import DEVICE
+
+from trainer.disk import Written
 
 LIMIT_S = 100.0
 """For any answer of a rank."""
@@ -128,6 +131,12 @@ class ProcessGroup:
     def call(self, method: str, *arguments: Any, each: Sequence[Any] | None = None) -> list[Any]:
         return self._ranks.ask("call", self._number, method, *arguments, each=each)
 
+    def snapshot(self) -> None:
+        self._ranks.ask("keep", self._number, "snapshot")
+
+    def write(self, folder: Path) -> list[Written]:
+        return [each for written in self._ranks.ask("write", self._number, folder) for each in written]
+
     def close(self) -> None:
         if self._open:
             self._open = False
@@ -145,6 +154,7 @@ def _serve(pipe: Any, rank: int, ranks: int, port: int, timeout_s: float, import
     from trainer.update import join
 
     made: dict[int, Any] = {}
+    kept: dict[int, Any] = {}
 
     def done(message: tuple[Any, ...]) -> Any:
         match message:
@@ -153,6 +163,10 @@ def _serve(pipe: Any, rank: int, ranks: int, port: int, timeout_s: float, import
                 made[number] = getattr(importlib.import_module(module), name)(settings)
             case ("call", number, method, *arguments):
                 return getattr(made[number], method)(*arguments)
+            case ("keep", number, method):
+                kept[number] = getattr(made[number], method)()
+            case ("write", number, folder):
+                return kept.pop(number).write(folder)
             case ("drop", number):
                 del made[number]
         return None
