@@ -136,5 +136,8 @@ def backend_settings(name: str, policy: PolicyConfig, config: TrainConfig) -> di
 def vllm_options(engine: EngineConfig, context: int | None) -> dict[str, object]:
     """What vLLM is started with; what the configuration says goes before. `context` None is the model's own."""
     length = {} if context is None else {"max_model_len": context}
-    parallel = {"tensor_parallel_size": engine.tensor_parallel} if engine.tensor_parallel > 1 else {}
+    parallel: dict[str, object] = {}
+    if engine.tensor_parallel > 1:
+        # In an actor of Ray's it would choose Ray, whose processes nobody here knows of and could fence.
+        parallel = {"tensor_parallel_size": engine.tensor_parallel, "distributed_executor_backend": "mp"}
     return {"dtype": engine.dtype, **length, **parallel, **engine.options}

@@ -27,8 +27,9 @@ from trainer.config.toml_file import read_config
 from trainer.disk.checkpoint import CheckpointError
 from trainer.disk.written_files import Written
 from trainer.rollout import rollout as rollout_module
+from trainer.run.one_process import OneProcess
 from trainer.run.run_folder import RunChanged
-from trainer.run.runtime import Phase
+from trainer.run.runtime import Phase, StepsLost
 from trainer.run.step_report import StepReport
 from trainer.update import torch_backend
 from trainer.update.backend import LoraSettings, UpdateFailed
@@ -316,6 +317,47 @@ def test_stopped_while_a_checkpoint_is_written_it_is_there_whole(
             run(config, tmp_path / "run", watch=watch)
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-00000001"]
     run(config, tmp_path / "run", resume=True)
+    assert_equal_runs(tmp_path / "run", undisturbed)
+
+
+class Losing(OneProcess):
+    """As a cluster whose ranks are lost while they write one of their checkpoints, and made anew."""
+
+    lost_at = 0
+    saved = 0
+
+    async def snapshot(self) -> Any:
+        write = await super().snapshot()
+        self.saved += 1
+        number = self.saved
+
+        def losing(folder: Path) -> list[Written]:
+            written = list(write(folder))
+            if number == self.lost_at:
+                raise StepsLost("rank 1 is gone")
+            return written
+
+        return losing
+
+    async def recover(self, lost: StepsLost) -> None:
+        pass
+
+
+@pytest.mark.parametrize("of", [2, 6])
+def test_steps_whose_checkpoint_was_lost_are_done_again(
+    of: int, config: TrainConfig, undisturbed: Path, tmp_path: Path
+) -> None:
+    heard: list[str] = []
+    assert config.steps == 6, "so that the last one is among them"
+    losing = type("_", (Losing,), {"lost_at": of})
+    run(
+        config,
+        tmp_path / "run",
+        watch=lambda told: heard.append(told.name) if isinstance(told, Phase) else None,
+        runtime=losing,
+    )
+    back = heard.index("going back to the last checkpoint: rank 1 is gone")
+    assert heard[back + 1] == f"loading step-{of - 1:08}"
     assert_equal_runs(tmp_path / "run", undisturbed)
 
 
