@@ -1,7 +1,8 @@
-"""Training on a cluster beside training in one process, on the same work: seconds per step, what new weights cost by
-transport and megabyte, and how long it takes until a run goes on after a kill.
+"""Training on a cluster beside training in one process, on the same work: seconds per step, runs per second of the
+sandbox in a run worker, what new weights cost by transport and megabyte, how long it takes until a run goes on after a
+kill, and steps predicted from a run of another size.
 
-    python -m benchmarks.cluster [--write] [--only steps,syncs,kills]
+    python -m benchmarks.cluster [--write] [--only steps,sandbox,syncs,kills,predicted]
 
 Needs the environment of `make .venv-cluster/ready`, and starts its own Ray. Figures are of this machine's CPUs, which
 all processes share. It measures no GPU (`benchmarks/gpu`) and no network.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import multiprocessing
 import os
 import platform
 import signal
@@ -19,24 +21,42 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sandbox import code, measured, program
 from benchmarks.tiny_models import make_model
-from trainer.cluster import ClusterRuntime
-from trainer.config import TrainConfig
-from trainer.run import OneProcess, Phase, StepReport, train
+from sandbox import ProcessSandbox, Sandbox
+from tasks import MATH_WORKER
+from trainer.cluster import (
+    CPU_CORE,
+    Bundle,
+    ClusterRuntime,
+    Limit,
+    RunWorker,
+    Session,
+    Work,
+    costs_of,
+    fit,
+    read_run,
+    simulate,
+)
+from trainer.config import ClusterConfig, RolloutConfig, TrainConfig
+from trainer.credit import paper_reward
+from trainer.run import OneProcess, Phase, StepReport, known_sizes, train
 
 RESULTS = Path(__file__).parent / "results" / "cluster.json"
 STEPS = 5
 """Of which the first warms up."""
 WIDTH = 512
 """Of the model whose steps are compared."""
-PARTS = ("steps", "syncs", "kills")
+SANDBOX_S = 4.0
+"""For each figure of the sandbox."""
 
 
-def configured(model: Path, problems: Path, *, vllm: bool = False, **cluster: Any) -> TrainConfig:
-    """16 runs of one agent a step, the same for one process and for a cluster."""
+def configured(model: Path, problems: Path, *, vllm: bool = False, questions: int = 4, **cluster: Any) -> TrainConfig:
+    """4 runs of one agent for each question, the same for one process and for a cluster."""
     engine: dict[str, Any] = {"kind": "transformers", "dtype": "float32", "max_batch": 64}
     if vllm:
         options = {"enforce_eager": True, "kv_cache_memory_bytes": 256 << 20}
@@ -58,7 +78,7 @@ def configured(model: Path, problems: Path, *, vllm: bool = False, **cluster: An
         "checkpoint_every": STEPS,
         "rollout": {
             "program": str(problems.with_name("program.py")),
-            "questions": 4,
+            "questions": questions,
             "designs": 1,
             "executions": 4,
             "max_tokens": 48,
@@ -103,9 +123,6 @@ def timed(config: TrainConfig, out: Path, disturb: Callable[[Any, object], None]
             disturb(runtime, event)
 
         if config.cluster.layout == "one-process":
-            from sandbox import ProcessSandbox
-            from tasks import MATH_WORKER
-
             async with ProcessSandbox(preload=("designer.check", MATH_WORKER)) as sandbox:
                 runtime: Any = OneProcess(config, sandbox, reward=_rewarded)
                 await train(runtime, out, watch=watch)
@@ -147,6 +164,59 @@ def steps(folder: Path) -> dict[str, Any]:
     }
 
 
+class Measuring(RunWorker):
+    """A run worker that says how many runs per second its sandbox makes."""
+
+    async def rate(self, what: str) -> float:
+        return await _rate(self.sandbox, what)
+
+
+async def _rate(sandbox: Sandbox, what: str) -> float:
+    run = {"programs": program, "code": code}[what](sandbox)
+    return (await measured(what, run, clients=2, seconds=SANDBOX_S)).runs_per_s
+
+
+def _rate_alone(what: str) -> float:
+    """In a process of its own, without Ray."""
+
+    async def work() -> float:
+        async with ProcessSandbox(preload=("designer.check", MATH_WORKER)) as sandbox:
+            return await _rate(sandbox, what)
+
+    return asyncio.run(work())
+
+
+def _rates_in_worker() -> dict[str, float]:
+    told = Work(RolloutConfig(), paper_reward, None, "p0", "p0", at_once=4, wait_s=10, call_s=10)
+    config = ClusterConfig.model_validate(CLUSTER)
+    limit = Limit("a limit of this benchmark", 120.0)
+
+    async def work() -> dict[str, float]:
+        async with Session(config).opened() as session:
+            [node] = session.nodes()
+            group = await session.reserve([Bundle(node.id, 1.0)])
+            worker = session.start(Measuring, "a worker", told, group=group, bundle=0, cpus=1.0, concurrency=100)
+            await worker.call("start", limit=limit)
+            found = {what: await worker.call("rate", what, limit=limit) for what in ("programs", "code")}
+            await worker.call("close", limit=limit)
+            return found
+
+    return asyncio.run(work())
+
+
+def sandbox_rates(folder: Path) -> dict[str, Any]:
+    """Runs per second in a run worker and in a process without Ray, in turns."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for _ in range(3):
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            alone = {what: pool.submit(_rate_alone, what).result(120) for what in ("programs", "code")}
+        for where, rates in (("without Ray", alone), ("in a run worker", _rates_in_worker())):
+            for what, rate in rates.items():
+                found.setdefault(what, {}).setdefault(where, []).append(rate)
+    rates = {what: {where: statistics.median(each) for where, each in rows.items()} for what, rows in found.items()}
+    return {what: row | {"ratio": round(row["in a run worker"] / row["without Ray"], 3)} for what, row in rates.items()}
+
+
 def syncs(folder: Path) -> dict[str, Any]:
     """Seconds and MB of new weights by transport, in the median over steps."""
     model, problems = prepared(folder, WIDTH)
@@ -184,6 +254,39 @@ def kills(folder: Path) -> dict[str, Any]:
     return found
 
 
+def predicted(folder: Path) -> dict[str, Any]:
+    """Seconds per step at three sizes, and what `metaagent simulate` says of them, fitted to the middle one."""
+    model, problems = prepared(folder, WIDTH)
+    rows: dict[str, Any] = {}
+    for layout, cluster in (("one process", {}), ("cluster", CLUSTER)):
+        configs, lines = {}, {}
+        for questions in (2, 4, 8):
+            out = folder / f"{layout}-{questions}"
+            timed(configured(model, problems, questions=questions, **cluster), out)
+            configs[questions], lines[questions] = read_run(out)
+        sizes = known_sizes(configs[4])
+        seen = fit(configs[4], lines[4], sizes, CPU_CORE)
+        for questions, config in configs.items():
+            costs = costs_of(config, sizes, CPU_CORE, seen.workload, seen.seen)
+            took = statistics.median(seconds(report) for report in lines[questions][1:])
+            said = simulate(config, costs, seen.workload).step_s
+            rows[f"{layout}, {questions} questions"] = {
+                "measured_s": round(took, 3),
+                "predicted_s": round(said, 3),
+                "ratio": round(said / took, 3),
+            }
+    return {"fitted to": "4 questions of each", **rows}
+
+
+PARTS = {
+    "steps": steps,
+    "sandbox": sandbox_rates,
+    "syncs": syncs,
+    "kills": kills,
+    "predicted": predicted,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULTS.name}")
@@ -197,7 +300,7 @@ def main() -> None:
     }
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory(prefix="cluster-benchmark-") as folder:
-            result[name] = {"steps": steps, "syncs": syncs, "kills": kills}[name](Path(folder))
+            result[name] = PARTS[name](Path(folder))
         print(name, json.dumps(result[name], indent=1), flush=True)
     if options.write:
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")

@@ -3,12 +3,13 @@
 Not here: the loop (`trainer.run`), what memory a run needs (`trainer.run.needs`), and what a terminal shows.
 """
 
+from trainer.cluster.actors import RunWorker, Work
 from trainer.cluster.costs import CPU_CORE, PARAMETERS, Seen, costs_of
 from trainer.cluster.crew_worker import Job, Player
 from trainer.cluster.division import Divided, best_division, described, unplaceable
 from trainer.cluster.fit import WORKLOAD, Fit, NotFittable, fit, read_run
 from trainer.cluster.layout import Bundle, Layout, Node, Process, Unplaceable, layout, shown
-from trainer.cluster.ray_session import ClusterError
+from trainer.cluster.ray_session import ClusterError, Limit, Session
 from trainer.cluster.rollout_model import NeverDone
 from trainer.cluster.runtime import ClusterRuntime
 from trainer.cluster.simulate import Prediction, simulate
@@ -27,14 +28,18 @@ __all__ = [
     "Fit",
     "Job",
     "Layout",
+    "Limit",
     "NeverDone",
     "Node",
     "NotFittable",
     "Player",
     "Prediction",
     "Process",
+    "RunWorker",
     "Seen",
+    "Session",
     "Unplaceable",
+    "Work",
     "Workload",
     "assumed_workload",
     "best_division",
