@@ -6,6 +6,7 @@
 # make soak  a minute of good and hostile runs, and what they leave behind
 # make test-vllm  every engine, the real vLLM on CPUs included, against one suite (Python 3.11)
 # make test-cluster  training on Ray, with DeepSpeed's ranks and the real vLLM on CPUs (Python 3.11)
+# make test-bench-gpu  the benchmarks for GPUs with tiny shapes, on CPUs
 # make bench-sandbox  runs per second of every sandbox, next to its peers
 # make speedrun  a Designer and an Executor from nothing, trained and measured; 15 to 20 minutes on two cores
 # make speedrun-full  the same, then the paper's comparisons, three seeds each: hours
@@ -21,7 +22,7 @@ PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo docs speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-cluster test-gpu check test-all soak bench bench-sandbox bench-gpu clean
+.PHONY: demo docs speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-cluster test-bench-gpu test-gpu check test-all soak bench bench-sandbox bench-gpu clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -123,11 +124,15 @@ $(VENV)-cluster/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-ove
 	touch $@
 
 test-vllm: $(VENV)-vllm/ready
-	$(VENV)-vllm/bin/python -m pytest tests/engine/test_every_engine.py
+	$(VENV)-vllm/bin/python -m pytest tests/engine/test_every_engine.py tests/engine/test_vllm_transfer.py
 
 # Ray, DeepSpeed and vLLM as they are, on two cores: 15 minutes. In one process: one Ray and one pair of ranks for all.
 test-cluster: $(VENV)-cluster/ready
-	$(VENV)-cluster/bin/python -m pytest tests/trainer/cluster tests/trainer/update tests/engine/test_vllm_transfer.py tests/benchmarks tests/metaagent/test_cluster_health.py
+	$(VENV)-cluster/bin/python -m pytest tests/trainer/cluster tests/trainer/update/test_deepspeed_backend.py \
+		tests/trainer/update/test_every_backend.py tests/metaagent/test_cluster_health.py -k "not [torch"
+
+test-bench-gpu: $(VENV)-cluster/ready
+	$(VENV)-cluster/bin/python -m pytest tests/benchmarks
 
 bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.overhead

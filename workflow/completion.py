@@ -5,6 +5,7 @@ These types are shared by nodes, engines and the Trace. No engine lives here and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
@@ -110,7 +111,7 @@ class Usage:
             prompt_tokens=sum(part.prompt_tokens for part in parts),
             completion_tokens=sum(part.completion_tokens for part in parts),
             prefix_tokens=sum(prefixes) if prefixes else None,
-            cost_usd=sum(costs) if costs else None,
+            cost_usd=math.fsum(costs) if costs else None,
         )
 
 

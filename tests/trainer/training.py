@@ -85,7 +85,7 @@ def run(
     resume: bool = False,
     watch: Watch = lambda _: None,
     reward: RewardFunction | None = None,
-    runtime: type[OneProcess] = OneProcess,
+    runtime: type[OneProcess] | None = None,
 ) -> None:
     """Train to the end, in this process."""
     import torch
@@ -94,7 +94,7 @@ def run(
 
     async def work() -> None:
         async with ProcessSandbox(preload=("designer.check", "tasks.math.worker")) as sandbox:
-            await train(runtime(config, sandbox, reward=reward), out, resume=resume, watch=watch)
+            await train((runtime or OneProcess)(config, sandbox, reward=reward), out, resume=resume, watch=watch)
 
     asyncio.run(work())
 

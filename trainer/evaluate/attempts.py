@@ -55,7 +55,7 @@ class Attempt(BaseModel):
     graph: GraphNode | None = None
     usage: dict[PolicyRole, Tally] = {}
     reply_tokens: dict[PolicyRole, list[int]] = {}
-    """Completion tokens of each reply."""
+    """Completion tokens of each reply, in the order of their keys, whichever came first."""
     duration_s: float
     """Design, run and grade."""
     trace: str | None = None

@@ -180,7 +180,7 @@ class Attempts:
                 value, verdict = await correctness(problem, run, self.sandbox)
                 correct = value == 1.0
                 answered = run.answer is not None and final_answer(run.answer, problem.domain) is not None
-        turns = run.trace.agent_turns if run is not None else []
+        turns = sorted(run.trace.agent_turns if run is not None else [], key=lambda turn: turn.key)
         played = [turn.completion for turn in turns if turn.completion is not None]
         replies: dict[PolicyRole, list[Completion]] = {"designer": designed.replies, "executor": played}
         graph = designed.graph if designed.failure is None else None

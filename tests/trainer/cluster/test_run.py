@@ -28,13 +28,13 @@ class BesideUpdates(one_process.OneProcess):
 
 
 def test_split_policies_a_step_behind_are_those_of_one_process(
-    ray_address: str, model: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_address: str, model: Path, problems: Path, tmp_path: Path
 ) -> None:
     settings = {"roles": {"designer": "p0", "executor": "p1"}, "steps": 4, "schedule": "coupled"}
     config = clustered(model, problems, ray_address, cluster={"staleness": 1}, **settings)
     run(config, tmp_path / "run")
-    monkeypatch.setattr(training, "OneProcess", BesideUpdates)
-    training.run(alone(config).model_copy(update={"cluster": config.cluster}), tmp_path / "alone")
+    same = alone(config).model_copy(update={"cluster": config.cluster})
+    training.run(same, tmp_path / "alone", runtime=BesideUpdates)
     assert steps_of(tmp_path / "run") == steps_of(tmp_path / "alone")
     assert traces_of(tmp_path / "run") == traces_of(tmp_path / "alone")
     for name in ("p0", "p1"):

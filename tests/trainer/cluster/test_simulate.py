@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicted import ONE, SIZE_8B, config, costs, workload
 
-from tasks.problems import Problem
 from trainer.cluster.costs import CPU_CORE, Costs, costs_of
 from trainer.cluster.fit import fit, read_run
 from trainer.cluster.rollout_model import NeverDone
@@ -23,7 +22,6 @@ from trainer.cluster.workload import Lengths, Requests, Workload, assumed_worklo
 from trainer.config.schema import TrainConfig
 from trainer.run.gpus import GPUS
 from trainer.run.needs import known_sizes
-from trainer.trees import QuestionTree
 
 PARTS = {"update_s": 4.0, "sync_s": 0.5}
 """Beside a rollout of 1 s."""
@@ -207,9 +205,9 @@ def test_a_run_at_one_size_predicts_those_at_others(tmp_path: Path) -> None:
                 finally:
                     turns.leave(self.number)
 
-        async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
+        async def idle_s(self) -> dict[str, float]:  # asked for between two steps
             await asyncio.to_thread(turns.pass_on, self.number)
-            return await super().rollout(problems, seed, folder)
+            return await super().idle_s()
 
     model = teach(tmp_path / "policy", right=0.6, steps=40)
     problems = write_problems(tmp_path / "problems.jsonl")
