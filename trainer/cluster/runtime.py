@@ -34,7 +34,7 @@ from trainer.disk import Written
 from trainer.rollout import check_answered
 from trainer.run import PROBE_TOKENS, Lesson, Phase, StepsLost, SyncReport, Watch, write_each
 from trainer.trees import QuestionTree
-from trainer.update import UpdateReport
+from trainer.update import Snapshot, UpdateReport
 
 Result = TypeVar("Result")
 
@@ -176,12 +176,15 @@ class ClusterRuntime:
         return report
 
     async def snapshot(self) -> Callable[[Path], Iterable[Written]]:
-        copies = {}
-        for cast in self._assembly.casts.values():
+        async def one(cast: Cast) -> Snapshot:
             await self._to_ranks(cast)
-            copies[cast.name] = await self._asked(cast, "a snapshot", cast.backend.snapshot)
+            copy = await self._asked(cast, "a snapshot", cast.backend.snapshot)
             if take_turns(self.config, cast.name) and not cast.ahead:  # the engines have dropped what they had
                 await self._synced(cast, cast.version)
+            return copy
+
+        casts = self._assembly.casts
+        copies = dict(zip(casts, await _each_done([one(cast) for cast in casts.values()]), strict=True))
 
         def write(folder: Path) -> list[Written]:
             try:

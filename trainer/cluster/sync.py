@@ -43,6 +43,8 @@ class Outcome:
     bytes: int
     gaps: dict[int, float] = field(default_factory=dict)
     failures: dict[int, Exception] = field(default_factory=dict)
+    suspects: dict[int, Exception] = field(default_factory=dict)
+    """Engines of which one has failed the others of its group; which one is not known."""
 
 
 class Transport(Protocol):
@@ -50,7 +52,8 @@ class Transport(Protocol):
     def name(self) -> str: ...
 
     async def send(self, version: int, engines: Mapping[int, Actor], probe: Probe) -> Outcome:
-        """Take the ranks' weights to engines whose gates are closed. What fails in the ranks is raised."""
+        """Take the ranks' weights to engines whose gates are closed. What fails in the ranks is raised. Engines of whom
+        nothing is said are for another try."""
         ...
 
 
@@ -171,18 +174,29 @@ class GroupTransport:
         return self.transfer
 
     async def send(self, version: int, engines: Mapping[int, Actor], probe: Probe) -> Outcome:
-        outcome = Outcome(0)
+        outcome = await self._tried(version, engines, probe)
+        if len(engines) > 1:
+            for number in outcome.suspects:  # whoever fails alone was it
+                alone = await self._tried(version, {number: engines[number]}, probe)
+                outcome.bytes = outcome.bytes or alone.bytes
+                outcome.gaps |= alone.gaps
+                outcome.failures |= alone.failures | alone.suspects
+        else:
+            outcome.failures |= outcome.suspects
+        return outcome
+
+    async def _tried(self, version: int, engines: Mapping[int, Actor], probe: Probe) -> Outcome:
+        outcome, whole = Outcome(0), False
         try:
-            if self._members != tuple(engines):
-                await self._join(engines, outcome)
-            if not outcome.failures:
-                await self._transfer(version, engines, probe, outcome)
+            whole = self._members == tuple(engines) or await self._joined(engines, outcome)
+            whole = whole and await self._transferred(version, engines, probe, outcome)
         finally:
-            if outcome.failures or not outcome.gaps:
+            if not whole or outcome.failures:
                 self._members = ()
         return outcome
 
-    async def _join(self, engines: Mapping[int, Actor], outcome: Outcome) -> None:
+    async def _joined(self, engines: Mapping[int, Actor], outcome: Outcome) -> bool:
+        """Whether the group is there."""
         host, port = await self.address()
         world, limit = 1 + self.workers * len(engines), self.limits.collective
         joining = [
@@ -202,33 +216,29 @@ class GroupTransport:
             joined, self.transfer, host, port, world, limit.seconds, dict(engines), limit=self.limits.call
         )
         [metadata, *results] = await _all(sender, *joining)
-        await self._blame(outcome, engines, results)
-        if outcome.failures:
-            return
-        if _is_failure(metadata):
-            raise metadata
+        if not await self._all_well(outcome, engines, metadata, results):
+            return False
         self._metadata, self._members = metadata[0], tuple(engines)
+        return True
 
-    async def _transfer(self, version: int, engines: Mapping[int, Actor], probe: Probe, outcome: Outcome) -> None:
+    async def _transferred(self, version: int, engines: Mapping[int, Actor], probe: Probe, outcome: Outcome) -> bool:
+        """Whether all have taken the weights in; then it is noted who has proven them."""
         if self.transfer != "ipc":
             begun = [
                 engine.call("vllm", "begin_receiving", version, self._metadata, limit=self.limits.call)
                 for engine in engines.values()
             ]
-            await self._blame(outcome, engines, await _all(*begun))
+            outcome.failures |= _failures(engines, await _all(*begun))
             if outcome.failures:
-                return
+                return False
         receiving = (
             [engine.call("take", self._metadata, limit=self.limits.call) for engine in engines.values()]
             if self.transfer != "ipc"
             else []
         )
         [sent, *results] = await _all(self.ranks(sending, version, limit=self.limits.call), *receiving)
-        await self._blame(outcome, engines, results)
-        if outcome.failures:
-            return  # the sender's failure follows from theirs
-        if _is_failure(sent):
-            raise sent
+        if not await self._all_well(outcome, engines, sent, results):
+            return False
         outcome.bytes = sent[0].bytes
         if self.received is not None:
             await self.received(list(engines.values()))
@@ -238,17 +248,20 @@ class GroupTransport:
                 for engine in engines.values()
             )
         )
-        outcome.failures |= {number: each for number, each in zip(engines, results, strict=True) if _is_failure(each)}
+        outcome.failures |= _failures(engines, results)
         outcome.gaps = {
-            number: result
-            for number, result in zip(engines, results, strict=True)
-            if not isinstance(result, BaseException)
+            number: result for number, result in zip(engines, results, strict=True) if number not in outcome.failures
         }
+        return True
 
-    async def _blame(self, outcome: Outcome, engines: Mapping[int, Actor], results: Sequence[Any]) -> None:
-        """Note who failed of those that share a group, where one that is gone makes all others fail, too: those are
-        for another try."""
-        failed = {number: result for number, result in zip(engines, results, strict=False) if _is_failure(result)}
+    async def _all_well(
+        self, outcome: Outcome, engines: Mapping[int, Actor], sender: Any, results: Sequence[Any]
+    ) -> bool:
+        """Whether nobody of a group failed. Where one does, all others fail, too: it is noted who is gone, or else who
+        is suspect, and raised what the ranks say where it does not follow from engines."""
+        if isinstance(sender, ActorLost):
+            raise sender
+        failed = _failures(engines, results)
         gone = {number: error for number, error in failed.items() if isinstance(error, (ActorLost, CallTimedOut))}
         if failed and not gone:
             limit = self.limits.heartbeat
@@ -256,7 +269,18 @@ class GroupTransport:
                 *(engines[number].call("alive", limit.seconds, limit=self.limits.call) for number in failed)
             )
             gone = {number: failed[number] for number, sign in zip(failed, signs, strict=True) if _is_failure(sign)}
-        outcome.failures |= gone or failed
+        if gone:
+            outcome.failures |= gone
+            return False
+        if _is_failure(sender) and (not failed or isinstance(sender, CallTimedOut)):
+            raise sender
+        outcome.suspects |= failed
+        return not failed
+
+
+def _failures(engines: Mapping[int, Actor], results: Sequence[Any]) -> dict[int, Exception]:
+    """Of which engines the result is one; without those that were not asked."""
+    return {number: result for number, result in zip(engines, results, strict=False) if _is_failure(result)}
 
 
 async def _all(*work: Awaitable[Any]) -> list[Any]:

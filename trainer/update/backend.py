@@ -1,7 +1,7 @@
 """The update protocol: what holds one policy's weights and its optimizer, and learns from samples.
 
-`trainer.update.torch_backend` is one process of plain torch; a DeepSpeed backend will sit behind the same protocol and
-has to pass the same suite (`tests/trainer/update/test_every_backend.py`). A backend knows samples and an objective, and
+`trainer.update.torch_backend` is one process of plain torch, `trainer.update.deepspeed_backend` several with DeepSpeed;
+both pass the same suite (`tests/trainer/update/test_every_backend.py`). A backend knows samples and an objective, and
 no problem, program, reward, paper or engine.
 """
 
