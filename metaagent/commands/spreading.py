@@ -7,7 +7,6 @@ options mean what the keys of `trainer.config.ClusterConfig` and `EngineConfig` 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,13 +22,12 @@ from engine.replay import ReplayEngine
 from engine.vllm import VLLMEngine
 from metaagent.opening import made_engine, sandbox_name
 from metaagent.terminal import ExitCode, Stop, note, usage_error
-from trainer.config import ClusterConfig, EngineConfig, PolicyConfig
+from trainer.config import ClusterConfig, EngineConfig, PolicyConfig, is_address
 
 if TYPE_CHECKING:
     from trainer.cluster import Player
 
 DEFAULTS = ClusterConfig()
-ADDRESS = re.compile(r"local|auto|[\w.-]+:\d{1,5}")
 
 ClusterAddress = Annotated[
     str | None,
@@ -163,7 +161,7 @@ def spreading(
         if said := [name for name, value in given.items() if value is not None]:
             usage_error(f"{said[0]} says how a cluster is used. Fix: add --cluster local|auto|HOST:PORT")
         return None
-    if not ADDRESS.fullmatch(address):
+    if not is_address(address):
         usage_error(f"--cluster {address}: there is no such address. Fix: write local, auto or HOST:PORT")
     cluster = ClusterConfig(
         address=address,

@@ -52,6 +52,11 @@ class Cast:
     """Held by whoever asks the ranks for something."""
 
     @property
+    def up(self) -> dict[int, Actor]:
+        """Engines that are there, by their numbers, whether or not they serve."""
+        return {number: seat.actor for number, seat in enumerate(self.engines) if seat.actor is not None and seat.is_up}
+
+    @property
     def table(self) -> PoolTable:
         return PoolTable(
             [
@@ -183,9 +188,11 @@ class Assembly:
 
     @property
     def unit_limit(self) -> Limit:
-        """For a unit of a worker: every run in it, and before it, may take its time and be tried again."""
+        """For a unit of a worker: every run in it, and before it, may take its time and be tried again, as many at once
+        as the worker runs."""
         rollout = self.config.rollout
-        seconds = rollout.limits.wall_s * (1 + rollout.retries) * (1 + UNITS_AHEAD) + self.limits.call.seconds
+        waves = -(-(self.units + UNITS_AHEAD) * rollout.executions // self._runs_at_once)
+        seconds = rollout.limits.wall_s * (1 + rollout.retries) * waves + self.limits.call.seconds
         return Limit("the time for a design's runs", seconds)
 
     def _transport(self, cast: Cast, ranks: Sequence[Actor]) -> Transport:

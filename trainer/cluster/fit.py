@@ -182,6 +182,5 @@ def _run_factor(config: TrainConfig, reports: Sequence[StepReport]) -> dict[str,
 
 def _wall_s(config: TrainConfig, report: StepReport) -> float:
     timings = report.timings
-    if config.cluster.staleness:
-        return max(timings.rollout_s, timings.update_s) + timings.sync_s
-    return timings.rollout_s + timings.update_s + timings.sync_s
+    worked = (timings.rollout_s, timings.update_s)
+    return (max(worked) if config.cluster.staleness else sum(worked)) + timings.save_s + timings.sync_s

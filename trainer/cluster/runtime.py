@@ -22,12 +22,12 @@ from typing import TypeVar
 
 from tasks.problems import Problem
 from trainer.cluster.assembly import Assembly, Cast
-from trainer.cluster.losses import Limits, Restarts, is_loss
+from trainer.cluster.losses import FENCE, Limits, Restarts, is_loss
 from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Session
 from trainer.cluster.run_pool import RunPool
-from trainer.cluster.sync import sync
+from trainer.cluster.sync import SyncFailed, sync
 from trainer.cluster.turns import asleep, take_turns, to_both, to_ranks
-from trainer.cluster.watching import Watching
+from trainer.cluster.watching import POLL_S, Watching
 from trainer.config import TrainConfig
 from trainer.credit import RewardFunction, paper_reward
 from trainer.disk import Written
@@ -86,9 +86,7 @@ class ClusterRuntime:
             self._assembly,
             self._runs,
             self._restarts,
-            lambda cast, number: self._synced(
-                cast, cast.version, only=None if take_turns(self.config, cast.name) else [number]
-            ),
+            self._catch_up,
         )
         for number, seat in enumerate(self._assembly.workers):
             await self._runs.put(number, seat.here)
@@ -103,6 +101,7 @@ class ClusterRuntime:
     async def recover(self, lost: StepsLost) -> None:
         """New ranks, with the weights of the start; everything new where a node is gone."""
         self._restarts.count(str(lost))
+        self._watching.forget_losses()
         seats = self._assembly.seats
         if any(seats.node_is_gone(seat) for seat in seats.seated):
             await self._dissolve()
@@ -111,7 +110,7 @@ class ClusterRuntime:
         await asyncio.gather(*(seats.fence(seat) for seat in self._assembly.ranks))
         for cast in self._assembly.casts.values():
             if take_turns(self.config, cast.name):  # new ranks need the memory
-                await asleep(self._up(cast), self._limits.call)
+                await asleep(list(cast.up.values()), self._limits.call)
         await self._assembly.start_ranks()
         self._watching.begin(self._assembly.ranks)
 
@@ -119,9 +118,9 @@ class ClusterRuntime:
 
     async def load(self, folder: Path) -> None:
         for cast in self._assembly.casts.values():
-            await self._to_ranks(cast)
-            await self._asked(cast, "loading", partial(cast.backend.load, folder.absolute() / cast.name))
-            cast.ahead = True
+            async with cast.using:
+                await self._in_ranks(cast, "loading", partial(cast.backend.load, folder.absolute() / cast.name))
+                cast.ahead = True
 
     async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
         trees = await self._watching.until_doom(self._runs.rollout(problems, seed, folder.absolute(), self._watch))
@@ -137,51 +136,94 @@ class ClusterRuntime:
                 cast.backend.learning_rate = lesson.learning_rate
                 return cast.backend.update(lesson.samples, self.config.objective)
 
-            await self._to_ranks(cast)
-            report = await self._asked(cast, "an update", work)
-            cast.ahead = cast.ahead or report.steps > 0
-            if take_turns(self.config, cast.name) and not report.steps:  # the engines have dropped what they had
-                await self._synced(cast, cast.version)
-            return report
+            async with cast.using:
+                report = await self._in_ranks(cast, "an update", work)
+                cast.ahead = cast.ahead or report.steps > 0
+                if take_turns(self.config, cast.name) and not report.steps:  # the engines have dropped what they had
+                    await self._to_engines(cast, cast.version)
+                return report
 
         casts = self._assembly.casts
         reports = await _each_done([one(casts[name], lesson) for name, lesson in lessons.items()])
         return dict(zip(lessons, reports, strict=True))
 
     async def sync(self, versions: Mapping[str, int]) -> dict[str, SyncReport]:
+        async def one(cast: Cast, version: int) -> SyncReport:
+            async with cast.using:
+                return await self._to_engines(cast, version)
+
         casts = self._assembly.casts
-        reports = await _each_done([self._synced(casts[name], version) for name, version in versions.items()])
+        reports = await _each_done([one(casts[name], version) for name, version in versions.items()])
         return dict(zip(versions, reports, strict=True))
 
-    async def _synced(self, cast: Cast, version: int, only: Sequence[int] | None = None) -> SyncReport:
-        """The transaction with all engines of a policy that are up, or with some that came later."""
-        await self._to_ranks(cast)
-        probe = await self._asked(cast, "a probe", partial(cast.backend.probe, list(range(PROBE_TOKENS))))
+    async def _to_engines(self, cast: Cast, version: int) -> SyncReport:
+        """The transaction with all engines of a policy; where all are lost, with those that come in their place. The
+        caller holds `cast.using`."""
+        while True:
+            await self._guarded(cast, "waiting for an engine", self._an_engine(cast))
+            try:
+                return await self._transaction(cast, version, cast.up)
+            except SyncFailed as error:
+                if not all(self._is_lost(cast, *each) for each in error.failures.items()):
+                    raise
+
+    async def _an_engine(self, cast: Cast) -> None:
+        """Until one is up: those that are lost are being replaced, or that fails, which ends the run."""
+        seconds = self._limits.start.seconds + 2 * FENCE.seconds
+        try:
+            async with asyncio.timeout(seconds):
+                while not cast.up:
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise ClusterError(
+                f"no engine of {cast.name} was up again within {self._limits.start.name} + {2 * FENCE.seconds:g} = "
+                f"{seconds:g} s. Fix: see Ray's logs on the nodes, or raise it; then --resume"
+            ) from None
+
+    async def _catch_up(self, cast: Cast, number: int) -> None:
+        """See `Watching`. What is lost meanwhile is noticed by whoever waits for it."""
         async with cast.using:
-            engines = {
-                number: seat.actor
-                for number, seat in enumerate(cast.engines)
-                if seat.actor is not None and seat.identity is not None and (only is None or number in only)
-            }
-            if take_turns(self.config, cast.name):
-                await self._guarded(cast, "a sync", to_both(cast.backend, list(engines.values()), self._limits.call))
-            work = sync(cast.name, version, engines, cast.transport, probe, self._limits)
-            report, serving, failed = await self._guarded(cast, "a sync", work)
-            cast.serving = set(serving) | (cast.serving - engines.keys())
-            cast.version, cast.ahead = version, False
+            if number in cast.serving or number not in cast.up:
+                return
+            if cast.ahead:  # a sync follows, unless a rollout needs weights that the ranks no longer have
+                if self.config.cluster.staleness and not cast.serving:
+                    raise StepsLost(f"all engines of {cast.name} were lost, and its ranks have other weights now")
+                return
+            engines = cast.up if take_turns(self.config, cast.name) else {number: cast.up[number]}
+            try:
+                await self._transaction(cast, cast.version, engines)
+            except SyncFailed as error:
+                if not all(self._is_lost(cast, *each) for each in error.failures.items()):
+                    raise
+
+    async def _transaction(self, cast: Cast, version: int, engines: Mapping[int, Actor]) -> SyncReport:
+        probe = await self._in_ranks(cast, "a probe", partial(cast.backend.probe, list(range(PROBE_TOKENS))))
+        if take_turns(self.config, cast.name):
+            await self._guarded(cast, "a sync", to_both(cast.backend, list(engines.values()), self._limits.call))
+        work = sync(cast.name, version, engines, cast.transport, probe, self._limits)
+        report, serving, failed = await self._guarded(cast, "a sync", work)
+        cast.serving = set(serving) | (cast.serving - engines.keys())
+        cast.version, cast.ahead = version, False
         await self._watching.tell_workers()
-        for number, error in failed.items():
-            if isinstance(error, (ActorLost, CallTimedOut)):
-                self._watching.engine_is_lost(cast, number, error)
+        for each in failed.items():
+            self._is_lost(cast, *each)
         return report
+
+    def _is_lost(self, cast: Cast, number: int, error: Exception) -> bool:
+        """Whether an engine is gone, and is to be replaced."""
+        if isinstance(error, (ActorLost, CallTimedOut)):
+            cast.engines[number].is_up = False
+            self._watching.engine_is_lost(cast, number, error)
+            return True
+        return False
 
     async def snapshot(self) -> Callable[[Path], Iterable[Written]]:
         async def one(cast: Cast) -> Snapshot:
-            await self._to_ranks(cast)
-            copy = await self._asked(cast, "a snapshot", cast.backend.snapshot)
-            if take_turns(self.config, cast.name) and not cast.ahead:  # the engines have dropped what they had
-                await self._synced(cast, cast.version)
-            return copy
+            async with cast.using:
+                copy = await self._in_ranks(cast, "a snapshot", cast.backend.snapshot)
+                if take_turns(self.config, cast.name) and not cast.ahead:  # the engines have dropped what they had
+                    await self._to_engines(cast, cast.version)
+                return copy
 
         casts = self._assembly.casts
         copies = dict(zip(casts, await _each_done([one(cast) for cast in casts.values()]), strict=True))
@@ -208,25 +250,17 @@ class ClusterRuntime:
                 idle[name] = round(max(0.0, passed - sum(busy) / len(busy)), 3)
         return idle
 
-    async def _asked(self, cast: Cast, doing: str, work: Callable[[], Result]) -> Result:
-        """What blocking work with a policy's ranks returns."""
-        async with cast.using:
-            return await self._guarded(cast, doing, asyncio.to_thread(work))
+    async def _in_ranks(self, cast: Cast, doing: str, work: Callable[[], Result]) -> Result:
+        """What blocking work with a policy's ranks, whose turn it is then, returns. The caller holds `cast.using`."""
+        if take_turns(self.config, cast.name):
+            await self._guarded(cast, "taking turns", to_ranks(cast.backend, list(cast.up.values()), self._limits.call))
+        return await self._guarded(cast, doing, asyncio.to_thread(work))
 
     async def _guarded(self, cast: Cast, doing: str, work: Awaitable[Result]) -> Result:
         try:
             return await self._watching.until_doom(work)
         except Exception as error:
             raise _meaning(f"{doing} of {cast.name}", error) from error
-
-    async def _to_ranks(self, cast: Cast) -> None:
-        """Where ranks and engines share GPUs, it is the ranks' turn."""
-        if take_turns(self.config, cast.name):
-            await self._guarded(cast, "taking turns", to_ranks(cast.backend, self._up(cast), self._limits.call))
-
-    @staticmethod
-    def _up(cast: Cast) -> list[Actor]:
-        return [seat.actor for seat in cast.engines if seat.actor is not None and seat.identity is not None]
 
 
 def _meaning(doing: str, error: Exception) -> Exception:

@@ -36,6 +36,8 @@ class Seat:
     """The method that says that the actor is up, and who it is."""
     actor: Actor | None = None
     identity: Identity | None = None
+    is_up: bool = False
+    """Whether it has said so."""
 
     @property
     def here(self) -> Actor:
@@ -87,6 +89,7 @@ class Seats:
             seat.identity = await actor.call("identity", limit=self.limits.start)
             if seat.first != "identity":
                 seat.identity = await actor.call(seat.first, limit=self.limits.start)
+            seat.is_up = True
         except BaseException as error:
             await self.fence(seat)
             if isinstance(error, (ActorLost, CallTimedOut)):
@@ -130,7 +133,7 @@ class Seats:
     async def fence(self, seat: Seat) -> str:
         """See to it that whoever sits there is gone, with all that it would leave. Returns what is left."""
         actor, who = seat.actor, seat.identity
-        seat.actor = seat.identity = None
+        seat.actor, seat.identity, seat.is_up = None, None, False
         if actor is None:
             return ""
         self.session.kill([actor])

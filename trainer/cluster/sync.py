@@ -35,6 +35,11 @@ rank of a policy at once, in their order. `rank` is what holds the policy there.
 class SyncFailed(EngineFailed):
     """No engine of a policy has taken its new weights."""
 
+    def __init__(self, engine: str, reason: str, failures: Mapping[int, Exception]) -> None:
+        super().__init__(engine, reason)
+        self.failures = failures
+        """By the engine's number."""
+
 
 @dataclass
 class Outcome:
@@ -96,7 +101,9 @@ async def sync(
         )
     if not serving:
         told_of = "; ".join(f"engine {number}: {error}" for number, error in sorted(failed.items())) or "there is none"
-        raise SyncFailed(f"engines of {policy}", f"weights {version} went into none of {len(engines)}: {told_of}")
+        raise SyncFailed(
+            f"engines of {policy}", f"weights {version} went into none of {len(engines)}: {told_of}", failed
+        )
     report = SyncReport(
         version=version,
         bytes=sent,

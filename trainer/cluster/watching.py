@@ -37,7 +37,8 @@ class Watched(Protocol):
 
 
 class Watching:
-    """Over all seats of an assembly. `catch_up` gives one engine of a policy the weights that serve now."""
+    """Over all seats of an assembly. `catch_up` gives one engine of a policy, which came later, the weights that serve
+    now, or leaves it to wait for the next ones."""
 
     def __init__(
         self,
@@ -50,9 +51,13 @@ class Watching:
         self._tasks: set[asyncio.Task[None]] = set()
         self._doom: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    def forget_losses(self) -> None:
+        """Of steps, before what was lost is made anew. What ends the run, and what strikes from now on, is kept."""
+        if self._doom.done() and isinstance(self._doom.exception(), StepsLost):
+            self._doom = asyncio.get_running_loop().create_future()
+
     def begin(self, seats: Sequence[Seat]) -> None:
-        """Watch over these, and forget what has struck before."""
-        self._doom = asyncio.get_running_loop().create_future()
+        """Watch over these."""
         for seat in seats:
             self._in_background(self._over(seat))
 
@@ -144,24 +149,20 @@ class Watching:
             self._in_background(self.engine_lost(cast, seat, seat.actor, error))
 
     async def engine_lost(self, cast: Cast, seat: Seat, actor: Actor, error: Exception) -> None:
-        """Replace an engine. It gets the weights that serve now, or, where the ranks have gone on, the next ones."""
-        if seat.actor != actor:
-            return
+        """Replace an engine."""
         number = cast.engines.index(seat)
-        cast.serving.discard(number)
-        await self._check_node(seat)
+        if seat.actor == actor:
+            cast.serving.discard(number)
+            await self._check_node(seat)
+        if seat.actor != actor:  # somebody else has noticed
+            return
         self._restarts.count(str(error))
         seats = self._assembly.seats
         await seats.fence(seat)
         await self.tell_workers()
         await seats.up(seat)
         self._in_background(self._over(seat))
-        while cast.using.locked():  # an update or a sync, after which it is known which weights there are
-            await asyncio.sleep(POLL_S)
-        if not cast.ahead:
-            await self._catch_up(cast, number)
-        elif not cast.serving:
-            raise StepsLost(f"all engines of {cast.name} were lost, and its ranks have other weights now")
+        await self._catch_up(cast, number)
 
     async def tell_workers(self) -> None:
         """Who serves."""

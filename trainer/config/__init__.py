@@ -12,6 +12,7 @@ from trainer.config.schema import (
     RolloutConfig,
     TrainConfig,
     UpdateConfig,
+    is_address,
 )
 from trainer.config.toml_file import ConfigError, read_config, to_toml
 
@@ -25,6 +26,7 @@ __all__ = [
     "RolloutConfig",
     "TrainConfig",
     "UpdateConfig",
+    "is_address",
     "read_config",
     "to_toml",
 ]

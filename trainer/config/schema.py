@@ -5,6 +5,7 @@ Read from TOML with dotted overrides (`trainer.config.toml_file`); nothing here 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
@@ -86,6 +87,12 @@ class PolicyConfig(_Section):
 
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+
+
+def is_address(text: str) -> bool:
+    """Whether `cluster.address` may be that."""
+    found = re.fullmatch(r"local|auto|(?:ray://)?[\w.-]+:(\d{1,5})", text)
+    return found is not None and int(found[1] or 0) <= 65_535
 
 
 class ClusterConfig(_Section):
@@ -247,6 +254,15 @@ class TrainConfig(_Section):
             if cluster.transport in ("gloo", "nccl", "ipc") and not alone and engine.kind != "vllm":
                 fix = 'cluster.transport = "store" or "auto"'
                 wrong.append(f'cluster.transport = "{cluster.transport}" needs vLLM ({key}.engine.kind). Fix: {fix}')
+            if (
+                (cluster.layout, cluster.transport) == ("colocated", "store")
+                and (engine.kind, update.backend) == ("vllm", "deepspeed")
+                and cluster.gpus_per_node
+            ):
+                fix = '"ipc", or "auto"'
+                wrong.append(f'cluster.transport = "store" does not take turns with the GPU of {key}. Fix: {fix}')
+        if not is_address(cluster.address):
+            wrong.append(f'cluster.address = "{cluster.address}" is none. Fix: "local", "auto" or "HOST:PORT"')
         if cluster.staleness and cluster.layout != "disaggregated":
             wrong.append(
                 f"cluster.staleness = {cluster.staleness} needs engines that work while ranks do. "

@@ -138,7 +138,10 @@ def save(folder: Path, step: int, write: Write, state: BaseModel, keep: int = KE
             raise
         raise CheckpointError(_failed(final, error)) from error
     for old in [path for path in _steps(folder) if _number(path) <= step][:-keep]:
-        _remove(old)
+        try:
+            _remove(old)
+        except OSError as error:
+            raise CheckpointError(f"{final} is written, and {old} cannot be removed: {error.strerror}") from error
     return final
 
 

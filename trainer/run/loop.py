@@ -22,7 +22,7 @@ import contextlib
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,6 +41,7 @@ from trainer.run.step_report import StepReport, Timings, step_report
 from trainer.samples import Sample
 from trainer.trees import QuestionTree
 from trainer.update import UpdateReport
+from workflow.failures import EngineFailed
 
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -95,6 +96,10 @@ class _Run:
     """By policy: of the weights that its engines have."""
     ahead: deque[list[QuestionTree]] = field(default_factory=deque)
     """Rollouts of the steps from `step` on that wait for their update; as many as the staleness."""
+    begun: int = -1
+    """The checkpoint's step that was last gone on from."""
+    returns: int = 0
+    """To it, in a row."""
 
     @property
     def config(self) -> TrainConfig:
@@ -104,12 +109,23 @@ class _Run:
         """Begin where the newest checkpoint ends, or at step 0."""
         if lost is not None:
             self.watch(Phase(self.step, f"going back to the last checkpoint: {lost}"))
+            self.returns += 1
+            if self.returns > self.config.cluster.restarts_per_hour:
+                raise EngineFailed(
+                    "cluster",
+                    f"the steps after checkpoint {self.begun} were lost {self.returns} times in a row, more than "
+                    f"cluster.restarts_per_hour={self.config.cluster.restarts_per_hour}: {lost}. Fix: what that says; "
+                    "then --resume",
+                )
             await self.runtime.recover(lost)
             with contextlib.suppress(StepsLost):  # what was being written is lost with the steps
                 await self._written()
         found = await asyncio.to_thread(checkpoint.latest, self.out / CHECKPOINTS)
         self.step, self.ahead = 0, deque()
         self.versions = dict.fromkeys(self.config.policies, 0)
+        begun = 0 if found is None else found.step
+        if begun != self.begun:
+            self.returns, self.begun = 0, begun
         if found is not None:
             self.step, self.versions = found.step, dict(found.state(Versions).policies)
             self.watch(Phase(self.step, f"loading {found.folder.name}", found.passed_over))
@@ -132,17 +148,17 @@ class _Run:
             metrics_file.append(self.out / METRICS, report)
             self.watch(report)
             self.step += 1
-            if policies is not None:
-                write = partial(_checkpoint, policies, list(self.ahead))
-                self.writer.begin(self.step, write, Versions(policies=self.versions))
+            with _losses_told():
+                self.writer.check()
+                if policies is not None:
+                    write = partial(_checkpoint, policies, list(self.ahead))
+                    self.writer.begin(self.step, write, Versions(policies=self.versions))
         await self._written()
 
     async def _written(self) -> None:
         """Wait for the checkpoint that is being written."""
-        try:
+        with _losses_told():
             await self.writer.wait()
-        except CheckpointError as error:
-            raise error.__cause__ if isinstance(error.__cause__, StepsLost) else error from None
 
     async def _copied(self) -> Policies:
         """The policies as they are, for a checkpoint; there is never more than one copy."""
@@ -221,6 +237,15 @@ class _Run:
         tokens = sum(usage.completion_tokens for usage in report.usage.values())
         report.timings.tokens_per_s = round(tokens / (done - began), 1)
         return report, policies
+
+
+@contextlib.contextmanager
+def _losses_told() -> Iterator[None]:
+    """Steps that were lost while their checkpoint was written are what has failed then."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise error.__cause__ if isinstance(error.__cause__, StepsLost) else error from None
 
 
 def _checkpoint(policies: Policies, ahead: Sequence[list[QuestionTree]], folder: Path) -> Iterable[Written]:

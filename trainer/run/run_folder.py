@@ -40,7 +40,13 @@ FREE_AFTER = {
         "update.ranks",
         "update.zero_stage",
         "update.offload_optimizer",
+        "device",
+        "engine.max_batch",
         "engine.tensor_parallel",
+        "engine.options.gpu_memory_utilization",
+        "engine.options.kv_cache_memory_bytes",
+        "engine.options.max_num_batched_tokens",
+        "engine.options.max_num_seqs",
     )
 }
 """What may differ, too, since a failed update or another machine asks for it. It does change the steps that follow,
@@ -132,9 +138,9 @@ def _check_inputs(inputs: Mapping[str, str], out: Path) -> None:
 
 
 def _check_checkpoints(every: int, out: Path) -> None:
-    """After `every` steps the first checkpoint is still to be written: a kill just then leaves that many lines."""
+    """The first checkpoint, of `every` steps, is written until the second one is due: a kill leaves that many lines."""
     steps = (out / METRICS).read_bytes().count(b"\n") if (out / METRICS).exists() else 0
-    if steps > every and not any((out / CHECKPOINTS).glob("step-*")):
+    if steps >= 2 * every and not any((out / CHECKPOINTS).glob("step-*")):
         raise CheckpointError(
             f"{out / METRICS} has {steps} steps, and {out / CHECKPOINTS} holds no checkpoint of them: the run would "
             "begin anew and forget them. Fix: put the checkpoints back, or choose another folder"

@@ -149,7 +149,7 @@ def colocated() -> tuple[ClusterRuntime, Ranks, Engine]:
     async def address() -> tuple[str, int]:
         return "127.0.0.1", 1
 
-    cast = Cast("p0", settings.policies["p0"], [], [SimpleNamespace(actor=engine, identity=object())])  # pyright: ignore[reportArgumentType]
+    cast = Cast("p0", settings.policies["p0"], [], [SimpleNamespace(actor=engine, is_up=True)])  # pyright: ignore[reportArgumentType]
     cast.backend = ranks  # pyright: ignore[reportAttributeAccessIssue]
     received = partial(to_engines, ranks, limit=LIMITS.call)  # pyright: ignore[reportArgumentType]
     cast.transport = GroupTransport("ipc", on_ranks, address, 1, LIMITS, received)

@@ -1,0 +1,252 @@
+"""Losses at moments when others are under way, on the real runtime and its watching; processes are pretended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from predicted import config
+
+from trainer.cluster.assembly import Cast
+from trainer.cluster.layout import Process
+from trainer.cluster.losses import Limits, Restarts
+from trainer.cluster.ray_session import ActorLost, ClusterError, Limit
+from trainer.cluster.run_pool import RunPool
+from trainer.cluster.runtime import ClusterRuntime
+from trainer.cluster.seats import Seat
+from trainer.cluster.sync import Outcome
+from trainer.cluster.watching import Watching
+from trainer.run.runtime import Lesson, StepsLost
+from workflow.failures import EngineFailed
+
+LIMITS = Limits(*(Limit(name, 5.0) for name in ("start", "call", "collective", "heartbeat")))
+SOON = 20.0
+
+
+class Process_:
+    """An actor: an engine that has weights and a version, or a run worker."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.gone, self.weights, self.version = name, False, -1, -1
+
+    async def call(self, method: str, *arguments: Any, limit: Any) -> Any:
+        await asyncio.sleep(0)
+        if self.gone:
+            raise ActorLost(self.name, "killed")
+        if method == "commit":
+            self.version = arguments[0]
+
+
+class Ranks:
+    """A backend whose weights are the number of its updates, and the transport of them."""
+
+    name = "store"
+
+    def __init__(self) -> None:
+        self.weights = 0
+
+    def probe(self, ids: list[int]) -> int:
+        time.sleep(0.1)
+        return self.weights
+
+    def update(self, samples: Any, objective: Any) -> Any:
+        time.sleep(0.1)
+        self.weights += 1
+        return SimpleNamespace(steps=1)
+
+    async def send(self, version: int, engines: dict[int, Process_], probe: int) -> Outcome:
+        outcome = Outcome(4)
+        for number, engine in engines.items():
+            try:
+                await engine.call("receive", limit=None)
+                engine.weights = self.weights
+                if engine.weights != probe:
+                    raise EngineFailed(engine.name, "the probe differs")
+                outcome.gaps[number] = 0.0
+            except Exception as error:
+                outcome.failures[number] = error
+        return outcome
+
+
+class Cluster:
+    """A runtime with engines and run workers, whose replacements come when they are let `come`."""
+
+    def __init__(self, engines: int, workers: int = 0, *, staleness: int = 0, per_hour: int = 6) -> None:
+        self.come: Callable[[Seat], Awaitable[None]] = lambda seat: asyncio.sleep(0.05)
+        self.started: list[str] = []
+        self.ranks = Ranks()
+        settings = config(cluster={"layout": "disaggregated", "gpus_per_node": 0, "staleness": staleness})
+        self.runtime = ClusterRuntime(settings)
+        seats = [self.seat("engine", number) for number in range(engines)]
+        self.cast = Cast("p0", settings.policies["p0"], [], seats)
+        self.cast.backend = self.cast.transport = self.ranks  # pyright: ignore[reportAttributeAccessIssue]
+        self.workers = [self.seat("run_worker", number) for number in range(workers)]
+        self.runtime._limits = LIMITS
+        self.runtime._restarts = Restarts(per_hour)
+        self.runtime._assembly = SimpleNamespace(  # pyright: ignore[reportAttributeAccessIssue]
+            limits=LIMITS,
+            casts={"p0": self.cast},
+            workers=self.workers,
+            ranks=[],
+            engines=seats,
+            tables={},
+            start_ranks=self.start_ranks,
+            seats=SimpleNamespace(up=self.up, fence=self.fence, node_is_gone=lambda _: False, seated=[]),
+        )
+        self.pool = RunPool(1, LIMITS.call, self.worker_lost)
+        self.runtime._runs = self.pool
+        self.runtime._watching = self.watching = Watching(
+            self.runtime._assembly, self.pool, self.runtime._restarts, self.runtime._catch_up
+        )
+
+    def seat(self, kind: Any, number: int) -> Seat:
+        seat = Seat(Process(kind, "n0", 0, policy="p0", number=number), f"{kind} {number}", object)
+        seat.actor, seat.is_up = Process_(seat.name), True  # pyright: ignore[reportAttributeAccessIssue]
+        return seat
+
+    async def fence(self, seat: Seat) -> str:
+        seat.actor, seat.is_up = None, False
+        await asyncio.sleep(0.05)
+        return ""
+
+    async def up(self, seat: Seat) -> None:
+        self.started.append(seat.name)
+        seat.actor = Process_(seat.name)  # pyright: ignore[reportAttributeAccessIssue]
+        await self.come(seat)
+        seat.is_up = True
+
+    async def start_ranks(self) -> None:
+        await asyncio.sleep(0.2)
+        self.cast.ahead = True
+
+    async def worker_lost(self, number: int, actor: Any, error: Exception) -> None:
+        await self.watching.worker_lost(number, actor, error)
+
+    def kill(self, seat: Seat, *, noticed: bool = True) -> None:
+        assert isinstance(seat.actor, Process_)
+        seat.actor.gone = True
+        if noticed:
+            self.watching.engine_is_lost(self.cast, seat.process.number, ActorLost(seat.name, "killed"))
+
+    def serving(self) -> dict[int, tuple[int, int]]:
+        """By engine, its version and its weights."""
+        actors: Any = {number: self.cast.engines[number].actor for number in self.cast.serving}
+        return {number: (actor.version, actor.weights) for number, actor in actors.items()}
+
+
+LEARN = {"p0": Lesson([], 1e-3)}
+
+
+def played(play: Callable[[], Awaitable[None]]) -> None:
+    async def within() -> None:
+        async with asyncio.timeout(SOON):
+            await play()
+
+    asyncio.run(within())
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("loads_s", [0.0, 0.3, 1.0])
+def test_the_only_engine_is_lost_in_an_update(loads_s: float, noticed: bool) -> None:
+    """The new weights wait for the one that comes, and the run goes on."""
+
+    async def play() -> None:
+        cluster = Cluster(1)
+        cluster.come = lambda _: asyncio.sleep(loads_s)
+        await cluster.runtime.sync({"p0": 0})
+        updating = asyncio.ensure_future(cluster.runtime.update(LEARN))
+        await asyncio.sleep(0.02)
+        cluster.kill(cluster.cast.engines[0], noticed=noticed)
+        await updating
+        await cluster.runtime.sync({"p0": 1})
+        assert cluster.serving() == {0: (1, 1)}
+        assert cluster.started == ["engine 0"]
+        await cluster.watching.until_doom(asyncio.sleep(0.2))
+        await cluster.watching.end()
+
+    played(play)
+
+
+def test_an_engine_that_does_not_come_back_ends_the_run_with_its_reason() -> None:
+    async def play() -> None:
+        cluster = Cluster(1)
+
+        async def full(seat: Seat) -> None:
+            raise ClusterError("engine 0 did not start: out of memory")
+
+        cluster.come = full
+        await cluster.runtime.sync({"p0": 0})
+        cluster.kill(cluster.cast.engines[0])
+
+        async def step() -> None:
+            await cluster.runtime.update(LEARN)
+            await cluster.runtime.sync({"p0": 1})
+
+        with pytest.raises(ClusterError, match="out of memory"):
+            await step()
+        await cluster.watching.end()
+
+    played(play)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.05, 0.12, 0.2, 0.3])
+def test_an_engine_that_comes_beside_an_update_has_the_weights_of_its_version(pause_s: float) -> None:
+    async def play() -> None:
+        cluster = Cluster(2, staleness=1)
+        await cluster.runtime.sync({"p0": 0})
+        cluster.kill(cluster.cast.engines[1])
+        await asyncio.sleep(pause_s)
+        await cluster.runtime.update(LEARN)
+        assert set(cluster.serving().values()) == {(0, 0)}
+        await cluster.runtime.sync({"p0": 1})
+        await cluster.watching.until_doom(asyncio.sleep(0.3))
+        assert cluster.serving() == {0: (1, 1), 1: (1, 1)} or cluster.serving() == {0: (1, 1)}
+        await cluster.runtime.update(LEARN)
+        await cluster.runtime.sync({"p0": 2})
+        assert cluster.serving() == {0: (2, 2), 1: (2, 2)}
+        await cluster.watching.end()
+
+    played(play)
+
+
+def test_a_loss_that_two_notice_is_one() -> None:
+    async def play() -> None:
+        cluster = Cluster(2)
+        await cluster.runtime.sync({"p0": 0})
+        for _ in range(3):
+            cluster.kill(cluster.cast.engines[1])
+        await asyncio.sleep(0.5)
+        assert cluster.started == ["engine 1"]
+        assert len(cluster.runtime._restarts.history) == 1
+        await cluster.watching.end()
+
+    played(play)
+
+
+@pytest.mark.parametrize("why", ["it does not start", "too many"])
+def test_what_strikes_while_ranks_are_made_anew_is_not_forgotten(why: str) -> None:
+    async def play() -> None:
+        cluster = Cluster(1, 1, per_hour=1 if why == "too many" else 6)
+
+        async def full(seat: Seat) -> None:
+            if seat.process.kind == "run_worker":
+                raise ClusterError("run worker 0 did not start: out of memory")
+
+        cluster.come = full
+        worker: Any = cluster.workers[0].actor
+        await cluster.pool.put(0, worker)
+        recovering = asyncio.ensure_future(cluster.runtime.recover(StepsLost("rank 0 of p0 is gone")))
+        await asyncio.sleep(0.05)
+        worker.gone = True
+        await cluster.watching.worker_lost(0, worker, ActorLost(worker.name, "killed"))
+        await recovering
+        problem: Any = SimpleNamespace(id="q0")
+        with pytest.raises((ClusterError, EngineFailed), match=r"did not start|within an hour"):
+            await cluster.watching.until_doom(cluster.pool.rollout([problem], 0, None, lambda _: None))  # pyright: ignore[reportArgumentType]
+        await cluster.watching.end()
+
+    played(play)
