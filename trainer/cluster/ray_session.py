@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 import os
 import threading
 import time
@@ -173,6 +174,17 @@ def _cancel(reference: Any) -> None:
         _ray().cancel(reference, recursive=False)
 
 
+def _keep_off_stdout() -> None:
+    """Ray prints what its nodes report, such as a killed actor, on the driver's standard output, which is the
+    command's; here it goes to the log. Ray has no setting for it (2.60)."""
+
+    def logged(data: Mapping[str, Any], **_: Any) -> None:
+        for line in data["lines"]:
+            logging.getLogger("metaagent").info("Ray: %s", line)
+
+    importlib.import_module("ray._private.worker").print_to_stdstream = logged  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _ray() -> Any:
     return importlib.import_module("ray")
 
@@ -221,6 +233,7 @@ class Session:
         def hold() -> None:
             """Attach, and stay: what Ray starts here dies with the thread that started it."""
             try:
+                _keep_off_stdout()
                 ray.init(**options)
             except BaseException as error:
                 raised.append(error)
