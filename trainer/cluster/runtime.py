@@ -101,13 +101,13 @@ class ClusterRuntime:
     async def recover(self, lost: StepsLost) -> None:
         """New ranks, with the weights of the start; everything new where a node is gone."""
         self._restarts.count(str(lost))
-        self._watching.forget_losses()
         seats = self._assembly.seats
+        await asyncio.gather(*(seats.fence(seat) for seat in self._assembly.ranks))
+        self._watching.forget_losses()
         if any(seats.node_is_gone(seat) for seat in seats.seated):
             await self._dissolve()
             await self._assemble()
             return
-        await asyncio.gather(*(seats.fence(seat) for seat in self._assembly.ranks))
         for cast in self._assembly.casts.values():
             if take_turns(self.config, cast.name):  # new ranks need the memory
                 await asleep(list(cast.up.values()), self._limits.call)

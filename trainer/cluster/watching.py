@@ -120,7 +120,8 @@ class Watching:
             await self.worker_lost(seat.process.number, actor, error)
         else:
             await self._check_node(seat)
-            self._strike(StepsLost(str(error)))
+            if seat.actor == actor:  # else it is known
+                self._strike(StepsLost(str(error)))
 
     async def _check_node(self, seat: Seat) -> None:
         """Raise `StepsLost` where it is the whole node that is gone."""
