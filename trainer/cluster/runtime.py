@@ -101,18 +101,22 @@ class ClusterRuntime:
     async def recover(self, lost: StepsLost) -> None:
         """New ranks, with the weights of the start; everything new where a node is gone."""
         self._restarts.count(str(lost))
-        seats = self._assembly.seats
-        await asyncio.gather(*(seats.fence(seat) for seat in self._assembly.ranks))
-        self._watching.forget_losses()
-        if any(seats.node_is_gone(seat) for seat in seats.seated):
+        assembly = self._assembly
+        if not self._a_node_is_gone():
+            await asyncio.gather(*(assembly.seats.fence(seat) for seat in assembly.ranks))
+            for cast in assembly.casts.values():
+                if take_turns(self.config, cast.name):  # new ranks need the memory
+                    await asleep(list(cast.up.values()), self._limits.call)
+            await assembly.start_ranks()
+            self._watching.forget_losses()  # whoever asked the old ranks meanwhile
+            self._watching.begin(assembly.ranks)
+        if self._a_node_is_gone():
             await self._dissolve()
             await self._assemble()
-            return
-        for cast in self._assembly.casts.values():
-            if take_turns(self.config, cast.name):  # new ranks need the memory
-                await asleep(list(cast.up.values()), self._limits.call)
-        await self._assembly.start_ranks()
-        self._watching.begin(self._assembly.ranks)
+
+    def _a_node_is_gone(self) -> bool:
+        seats = self._assembly.seats
+        return any(seats.node_is_gone(seat) for seat in seats.seated)
 
     # The parts of a step
 

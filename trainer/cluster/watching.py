@@ -52,7 +52,7 @@ class Watching:
         self._doom: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def forget_losses(self) -> None:
-        """Of steps, before what was lost is made anew. What ends the run, and what strikes from now on, is kept."""
+        """Of steps, once what was lost is made anew. What ends the run is kept."""
         if self._doom.done() and isinstance(self._doom.exception(), StepsLost):
             self._doom = asyncio.get_running_loop().create_future()
 
