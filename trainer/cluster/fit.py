@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from trainer.cluster.costs import PARAMETERS, RUN_S, Seen, costs_of
 from trainer.cluster.deviations import nonnegative_line, searched
 from trainer.cluster.observed import observed, usage_of
-from trainer.cluster.rollout_model import rolled_out
+from trainer.cluster.rollout_model import NeverDone, rolled_out
 from trainer.cluster.workload import Workload, drawn
 from trainer.config import ConfigError, TrainConfig, read_config
 from trainer.run import CONFIG, METRICS, Gpu, ModelSize, StepReport
@@ -50,15 +50,21 @@ class Fit(BaseModel):
 
 
 def read_run(folder: Path) -> tuple[TrainConfig, list[StepReport]]:
-    """A run's configuration and its steps. Raises `NotFittable`."""
+    """A run's configuration and its steps; a last line that a kill has cut short is none. Raises `NotFittable`."""
+    fix = "Fix: the folder of a `metaagent train`"
     try:
         config = read_config(folder / CONFIG)
-        lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()
-        return config, [StepReport.model_validate_json(line) for line in lines]
+        *lines, _ = (folder / METRICS).read_bytes().split(b"\n")
     except (OSError, ConfigError) as error:
-        raise NotFittable(f"{folder} holds no run: {error}. Fix: the folder of a `metaagent train`") from None
-    except ValidationError as error:
-        raise NotFittable(f"{folder / METRICS} is no metrics file: {error.errors()[0]['msg']}") from None
+        raise NotFittable(f"{folder} holds no run: {error}. {fix}") from None
+    reports = []
+    for number, line in enumerate(lines, 1):
+        try:
+            reports.append(StepReport.model_validate_json(line))
+        except ValidationError as error:
+            wrong = error.errors()[0]["msg"]
+            raise NotFittable(f"{folder / METRICS}, line {number}, is no step: {wrong}. {fix}") from None
+    return config, reports
 
 
 def fit(
@@ -73,6 +79,17 @@ def fit(
     used = list(reports[warm_up:])
     if len(used) < 2:
         raise NotFittable(f"{len(reports)} steps are too few: the first {warm_up} do not count. Fix: run more")
+    for name in (name for report in used for name in report.updates if name not in config.policies):
+        raise NotFittable(f"a step updates {name!r}, and the run's policies are {', '.join(config.policies)}")
+    if not any(report.designs for report in used):
+        raise NotFittable(f"the last {len(used)} steps have no designs. Fix: the folder of a run that has made some")
+    try:
+        return _fitted(config, used, sizes, gpu)
+    except NeverDone as error:
+        raise NotFittable(f"the run's seconds fit no costs: {error}") from None
+
+
+def _fitted(config: TrainConfig, used: Sequence[StepReport], sizes: Mapping[str, ModelSize], gpu: Gpu) -> Fit:
     workload = observed(config, used)
     factors = _update_factors(config, used, sizes, gpu, workload)
     factors |= _sync_factors(config, used, sizes, gpu, workload)
@@ -128,8 +145,9 @@ def _sync_factors(
 ) -> dict[str, float]:
     """The same factor for what a sync takes in any case and for its bytes, as a run's syncs are all alike."""
     costs = costs_of(config, sizes, gpu, workload)
+    together = sum if config.cluster.layout == "one-process" else max
     factors = [
-        report.timings.sync_s / max(costs.policies[name].sync_total_s for name in report.updates)
+        report.timings.sync_s / together(costs.policies[name].sync_total_s for name in report.updates)
         for report in reports
         if report.updates and report.timings.sync_s > 0
     ]

@@ -91,7 +91,8 @@ def test_idle_run_workers_tell_what_a_run_takes() -> None:
     for line in lines:
         timings = line.timings
         runs = line.ready * line.designs * run.rollout.executions
-        wall = timings.rollout_s + timings.update_s + timings.sync_s
+        timings.save_s = 5.0  # in which run workers have nothing to do, either
+        wall = timings.rollout_s + timings.update_s + timings.save_s + timings.sync_s
         timings.idle_s = {"run_workers": wall - runs * 2.0 / run.cluster.run_workers_per_node}
     assert fit(run, lines, SIZES, GPU, warm_up=0).seen.factors["run_s"] == pytest.approx(2.0 / 0.05)
 
@@ -129,13 +130,26 @@ def test_folders_without_a_run_are_told(tmp_path: Path) -> None:
         'policies.p0.model = "m"\n[[data]]\nformat = "aime"\npath = "x.jsonl"\n', encoding="utf-8"
     )
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
-    with pytest.raises(NotFittable, match=r"metrics\.jsonl is no metrics file: Field required"):
+    with pytest.raises(NotFittable, match=r"metrics\.jsonl, line 1, is no step: Field required"):
+        read_run(tmp_path)
+    (tmp_path / "metrics.jsonl").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(NotFittable, match=r"line 1, is no step: .* Fix: "):
         read_run(tmp_path)
     run, lines = reports(VARIED[:2])
-    (tmp_path / "metrics.jsonl").write_text("".join(line.model_dump_json() + "\n" for line in lines))
+    cut_short = '{"step": 9, "rew'
+    (tmp_path / "metrics.jsonl").write_text("".join(line.model_dump_json() + "\n" for line in lines) + cut_short)
     assert read_run(tmp_path)[1] == lines
     with pytest.raises(NotFittable, match="2 steps are too few: the first 1 do not count"):
         fit(run, lines, SIZES, GPU)
+
+
+def test_lines_of_something_else_are_told() -> None:
+    run, lines = reports(VARIED[:4])
+    strange = lines[-1].model_copy(update={"updates": {"p7": next(iter(lines[-1].updates.values()))}})
+    with pytest.raises(NotFittable, match="a step updates 'p7', and the run's policies are p0"):
+        fit(run, [*lines, strange], SIZES, GPU)
+    with pytest.raises(NotFittable, match="have no designs"):
+        fit(run, [line.model_copy(update={"designs": 0}) for line in lines], SIZES, GPU)
 
 
 def test_a_fit_can_be_written_down() -> None:
