@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,7 @@ def started(tmp_path: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         command, cwd=tmp_path, env=os.environ | {"PYTHONUNBUFFERED": "1"}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )  # fmt: skip
     part = tmp_path / "data" / "polaris_53k.jsonl.part"
     until = time.monotonic() + 60
