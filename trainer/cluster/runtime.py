@@ -168,7 +168,8 @@ class ClusterRuntime:
             try:
                 return await self._transaction(cast, version, cast.up)
             except SyncFailed as error:
-                if not all(self._is_lost(cast, *each) for each in error.failures.items()):
+                lost = [self._is_lost(cast, *each) for each in error.failures.items()]
+                if not all(lost):
                     raise
 
     async def _an_engine(self, cast: Cast) -> None:
@@ -193,11 +194,12 @@ class ClusterRuntime:
                 if self.config.cluster.staleness and not cast.serving:
                     raise StepsLost(f"all engines of {cast.name} were lost, and its ranks have other weights now")
                 return
-            engines = cast.up if take_turns(self.config, cast.name) else {number: cast.up[number]}
+            all_of_them = take_turns(self.config, cast.name)
             try:
-                await self._transaction(cast, cast.version, engines)
-            except SyncFailed as error:
-                if not all(self._is_lost(cast, *each) for each in error.failures.items()):
+                await self._transaction(cast, cast.version, cast.up if all_of_them else {number: cast.up[number]})
+            except SyncFailed as error:  # where others serve, it is out until the next weights
+                lost = [self._is_lost(cast, *each) for each in error.failures.items()]
+                if not all(lost) and (all_of_them or not cast.serving):
                     raise
 
     async def _transaction(self, cast: Cast, version: int, engines: Mapping[int, Actor]) -> SyncReport:

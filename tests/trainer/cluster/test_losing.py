@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from predicted import config
 
-from trainer.cluster.assembly import Cast
+from trainer.cluster.assembly import Assembly, Cast
 from trainer.cluster.layout import Process
 from trainer.cluster.losses import Limits, Restarts
 from trainer.cluster.ray_session import ActorLost, ClusterError, Limit
-from trainer.cluster.run_pool import RunPool
+from trainer.cluster.run_pool import UNITS_AHEAD, RunPool
 from trainer.cluster.runtime import ClusterRuntime
 from trainer.cluster.seats import Seat
 from trainer.cluster.sync import Outcome
@@ -32,6 +33,7 @@ class Process_:
 
     def __init__(self, name: str) -> None:
         self.name, self.gone, self.weights, self.version = name, False, -1, -1
+        self.garbles = False
 
     async def call(self, method: str, *arguments: Any, limit: Any) -> Any:
         await asyncio.sleep(0)
@@ -63,7 +65,7 @@ class Ranks:
         for number, engine in engines.items():
             try:
                 await engine.call("receive", limit=None)
-                engine.weights = self.weights
+                engine.weights = self.weights if not engine.garbles else -5
                 if engine.weights != probe:
                     raise EngineFailed(engine.name, "the probe differs")
                 outcome.gaps[number] = 0.0
@@ -211,6 +213,56 @@ def test_an_engine_that_comes_beside_an_update_has_the_weights_of_its_version(pa
         await cluster.watching.end()
 
     played(play)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_new_engine_that_garbles_its_weights_is_left_out_where_others_serve(others: int) -> None:
+    async def play() -> None:
+        cluster = Cluster(1 + others)
+
+        async def garbling(seat: Seat) -> None:
+            assert isinstance(seat.actor, Process_)
+            seat.actor.garbles = True
+
+        cluster.come = garbling
+        await cluster.runtime.sync({"p0": 0})
+        cluster.kill(cluster.cast.engines[-1])
+        if not others:
+            with pytest.raises(EngineFailed, match=r"went into none of 1: .*the probe differs"):
+                await cluster.watching.until_doom(asyncio.sleep(1))
+            return
+        await cluster.watching.until_doom(asyncio.sleep(1))
+        assert cluster.serving() == {0: (0, 0)}
+        actor: Any = cluster.cast.engines[-1].actor
+        actor.garbles = False
+        await cluster.runtime.update(LEARN)
+        await cluster.runtime.sync({"p0": 1})
+        assert cluster.serving() == {0: (1, 1), 1: (1, 1)}
+        await cluster.watching.end()
+
+    played(play)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "executions", "retries"), [(8, 16, 4, 2), (64, 4, 4, 2), (8, 16, 16, 0), (1, 1, 1, 0)]
+)
+def test_a_unit_has_the_time_of_all_runs_that_a_worker_may_have(
+    nodes: int, workers: int, executions: int, retries: int
+) -> None:
+    """Each run its wall clock, with retries, as many at once as the worker runs."""
+    settings = config(
+        cluster={"layout": "disaggregated", "nodes": nodes, "run_workers_per_node": workers},
+        rollout={"executions": executions, "retries": retries, "max_concurrent": 128},
+    )
+    assembly = Assembly(settings, LIMITS, None, Path(), lambda *_: None)  # pyright: ignore[reportArgumentType]
+    assembly.seats = SimpleNamespace(placed=SimpleNamespace(of=lambda _: [None] * nodes * workers))  # pyright: ignore[reportAttributeAccessIssue]
+    at_once = -(-128 // (nodes * workers))
+    runs = (assembly.units + UNITS_AHEAD) * executions
+    worst, began = [0.0] * at_once, 0.0
+    for _ in range(runs):  # a queue, each taken up by whoever is free first
+        began = min(worst)
+        worst[worst.index(began)] = began + settings.rollout.limits.wall_s * (1 + retries)
+    assert max(worst) <= assembly.unit_limit.seconds <= max(worst) + LIMITS.call.seconds
 
 
 def test_a_loss_that_two_notice_is_one() -> None:

@@ -361,3 +361,19 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         writing(tmp_path / "file" / "x"),
     ):
         pass
+
+
+def test_an_old_one_that_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new one is whole all the same."""
+    put(tmp_path, 1, keep=1)
+
+    def refused(self: Path, target: Path) -> Path:
+        raise PermissionError(13, "Permission denied")
+
+    usual = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda self, to: (refused if self.name == "step-00000001" else usual)(self, to))
+    with pytest.raises(CheckpointError, match=r"step-00000002 is written, and .*step-00000001 cannot be removed"):
+        put(tmp_path, 2, keep=1)
+    found = latest(tmp_path)
+    assert found is not None
+    assert found.step == 2

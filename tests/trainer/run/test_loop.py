@@ -361,6 +361,36 @@ def test_steps_whose_checkpoint_was_lost_are_done_again(
     assert_equal_runs(tmp_path / "run", undisturbed)
 
 
+class AlwaysLosing(OneProcess):
+    async def update(self, lessons: Any) -> Any:
+        raise StepsLost("rank 0 takes longer than cluster.call_timeout_s")
+
+    async def recover(self, lost: StepsLost) -> None:
+        pass
+
+
+def test_steps_that_are_lost_each_time_end_the_run_with_the_reason(config: TrainConfig, tmp_path: Path) -> None:
+    told = r"after checkpoint 0 were lost 3 times in a row, more than cluster\.restarts_per_hour=2: rank 0 takes longer"
+    twice = config.model_copy(update={"cluster": config.cluster.model_copy(update={"restarts_per_hour": 2})})
+    with pytest.raises(EngineFailed, match=told):
+        run(twice, tmp_path / "run", runtime=AlwaysLosing)
+
+
+def test_a_full_disk_is_told_by_the_next_step_and_not_by_the_next_checkpoint(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: PolicySnapshot, folder: Path) -> list[Written]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(PolicySnapshot, "write", full)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        run(config.model_copy(update={"checkpoint_every": 3}), tmp_path / "run")
+    assert len(metrics(tmp_path / "run")) == 4
+    monkeypatch.undo()
+    run(config.model_copy(update={"checkpoint_every": 3}), tmp_path / "run", resume=True)
+    assert len(metrics(tmp_path / "run")) == config.steps
+
+
 def test_a_corrupt_newest_checkpoint_is_passed_over_and_said(
     config: TrainConfig, undisturbed: Path, tmp_path: Path
 ) -> None:
