@@ -24,14 +24,14 @@ PROBE = Probe([0, 1], [0.0], 1.0)
 class World:
     """A sender and engines, all of whom fail in a collective in which one does."""
 
-    def __init__(self, engines: int, faults: dict[int, tuple[str, str]], rank_gone: bool = False) -> None:
+    def __init__(self, engines: int, faults: dict[int, tuple[str, str]], rank_gone: str = "") -> None:
         self.engines = {number: Engine(self, number, *faults.get(number, ("", ""))) for number in range(engines)}
         self.members: set[int] = set()
         self.rank_gone = rank_gone
 
     async def ranks(self, function: Any, *arguments: Any, limit: Any) -> list[Any]:
         await asyncio.sleep(0.01)  # the engines of the collective have come, or failed
-        if self.rank_gone:
+        if self.rank_gone == function.__name__:
             raise ActorLost("rank 0 of p0", "killed")
         if function.__name__ == "joined":
             expected = arguments[3] - 1
@@ -76,7 +76,7 @@ class Engine:
     async def take(self, metadata: Any) -> None:
         self.takes = True
         await asyncio.sleep(0.02)
-        if self.world.rank_gone or not all(self.world.engines[each].takes for each in self.world.members):
+        if self.world.rank_gone == "sending" or not all(self.world.engines[each].takes for each in self.world.members):
             raise EngineFailed(f"engine {self.number}", "a peer closed the connection")
         self.has = 1
 
@@ -136,10 +136,10 @@ def test_an_engine_that_comes_back_is_in_the_group_again() -> None:
     asyncio.run(twice())
 
 
-@given(st.integers(1, 3))
-def test_a_rank_that_is_gone_is_no_fault_of_the_engines(engines: int) -> None:
+@given(st.integers(1, 3), st.sampled_from(["joined", "sending"]))
+def test_a_rank_that_is_gone_is_no_fault_of_the_engines(engines: int, during: str) -> None:
     """Their connections are closed, too: the steps are lost, and the run goes on."""
-    world = World(engines, {}, rank_gone=True)
+    world = World(engines, {}, rank_gone=during)
     transport = GroupTransport("gloo", world.ranks, world.address, 1, LIMITS)
     with pytest.raises(ActorLost, match="rank 0 of p0"):
         asyncio.run(sync("p0", 1, world.engines, transport, PROBE, LIMITS))  # pyright: ignore[reportArgumentType]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from predicted import config
 
+from trainer.cluster import runtime as runtime_module
 from trainer.cluster.assembly import Assembly, Cast
 from trainer.cluster.layout import Process
 from trainer.cluster.losses import Limits, Restarts
@@ -210,6 +212,37 @@ def test_an_engine_that_comes_beside_an_update_has_the_weights_of_its_version(pa
         await cluster.runtime.update(LEARN)
         await cluster.runtime.sync({"p0": 2})
         assert cluster.serving() == {0: (2, 2), 1: (2, 2)}
+        await cluster.watching.end()
+
+    played(play)
+
+
+def test_nobody_waits_for_an_engine_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_module, "FENCE", Limit("a fence", 0.1))
+
+    async def play() -> None:
+        cluster = Cluster(1)
+        cluster.runtime._limits = replace(LIMITS, start=Limit("cluster.start_timeout_s", 0.2))
+        cluster.cast.engines[0].is_up = False  # and nothing replaces it
+        with pytest.raises(ClusterError, match=r"no engine of p0 was up again within cluster\.start_t.* Fix: "):
+            await cluster.runtime.sync({"p0": 0})
+
+    played(play)
+
+
+def test_an_engine_that_is_lost_again_before_it_catches_up_is_replaced_again() -> None:
+    async def play() -> None:
+        cluster = Cluster(2)
+        await cluster.runtime.sync({"p0": 0})
+        async with cluster.cast.using:  # as an update has it
+            cluster.kill(cluster.cast.engines[1])
+            await asyncio.sleep(0.3)
+            cluster.kill(cluster.cast.engines[1])
+            cluster.come = lambda _: asyncio.sleep(0.3)
+            await asyncio.sleep(0.1)
+        await cluster.watching.until_doom(asyncio.sleep(0.8))
+        assert cluster.started == ["engine 1"] * 2
+        assert cluster.serving() == {0: (0, 0), 1: (0, 0)}
         await cluster.watching.end()
 
     played(play)
