@@ -31,7 +31,7 @@ SLOW = ("docker/", "strict", "gvisor", "vllm", "deepspeed")
 """In what stands behind the name of a test: its backend is a slow one."""
 SLOW_FILES = (
     "cluster/test_kills.py",
-    "cluster/test_run.py",
+    "cluster/test_whole_steps.py",
     "cluster/test_run_worker.py",
     "cluster/test_spread.py",
     "cluster/test_sync.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -203,6 +204,18 @@ def test_a_name_means_one_thing_in_all_rooms() -> None:
             places[path.stem].add(room)
     several = {stem for stem, rooms in places.items() if len(rooms) > 1}
     assert several <= set(ONE_NAME_ONE_THING), several - set(ONE_NAME_ONE_THING)
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    # pytest puts each of their folders on the path: the second to be imported is an error, or the first is taken for it.
+    tests = ROOT / "tests"
+    folders = {path.parent for path in tests.rglob("test_*.py")}
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(path for folder in folders for path in folder.glob("*.py")):
+        if path.name not in ("conftest.py", "__init__.py"):
+            places[path.stem].append(path.relative_to(tests).as_posix())
+    assert {stem: paths for stem, paths in places.items() if len(paths) > 1} == {}
+    assert set(places).isdisjoint({*ROOMS, *OUTSIDE, *sys.stdlib_module_names})
 
 
 # The map
