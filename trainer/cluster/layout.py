@@ -14,6 +14,7 @@ one. Keepers and the driver take none.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,10 +139,11 @@ def _groups(config: TrainConfig, name: str, policy: PolicyConfig) -> list[_Group
             return [_Group(name, "ranks", 1, ranks), _Group(name, "engines", parallel, replicas)]
         case "colocated":
             if ranks != replicas * parallel:
+                fewer = f"engine.replicas = {ranks // parallel}, or " if ranks % parallel == 0 else ""
                 raise Unplaceable(
                     f"policies.{name}: {ranks} ranks and {replicas} engines x {parallel} (tensor_parallel) = "
                     f"{replicas * parallel} cannot share GPUs one to one. Fix: update.ranks = {replicas * parallel}, "
-                    'other engine.replicas, or cluster.layout = "disaggregated"'
+                    f'or {fewer}cluster.layout = "disaggregated"'
                 )
             return [_Group(name, "both", parallel, replicas)]
 
@@ -209,30 +211,39 @@ def _homes_on_cpus(groups: Sequence[_Group], free: Sequence[int]) -> list[list[i
 
 
 def _lacking(groups: Sequence[_Group], free: Sequence[int]) -> str:
-    needed, there = sum(group.total for group in groups), sum(free)
-    parts = [
-        f"policies.{group.policy} {group.count} {'engines' if group.kind == 'engines' else 'ranks'} x 1"
-        if group.size == 1 or group.kind == "both"
-        else f"policies.{group.policy} {group.count} engines x {group.size}"
-        for group in groups
-    ]
-    what = f"{needed} GPUs are needed ({', '.join(parts)})"
-    here = f"{len(free)} nodes x {free[0]} = {there} are there"
-    if needed > there:
-        fix = [f"cluster.nodes = {-(-needed // free[0])}", _fewer(groups)]
-        if any(group.kind == "ranks" for group in groups):
-            fix.append('cluster.layout = "colocated"')
-        return f"{what}, and {here}: {needed - there} too few. Fix: {', or '.join(fix)}"
     widest = max(group.size for group in groups)
     if widest > free[0]:
         return (
             f"an engine of tensor_parallel = {widest} needs {widest} GPUs of one node, and nodes have {free[0]}: "
             f"{widest - free[0]} too few. Fix: tensor_parallel = {free[0]} or less"
         )
+    needed, there = sum(group.total for group in groups), sum(free)
+    parts = [
+        f"policies.{group.policy} {group.count} {'engines' if group.kind == 'engines' else 'ranks'} x 1"
+        if group.size == 1
+        else f"policies.{group.policy} {group.count} engines x {group.size}"
+        for group in groups
+    ]
+    what = f"{needed} GPUs are needed ({', '.join(parts)})"
+    here = f"{len(free)} nodes x {free[0]} = {there} are there"
+    enough = next(nodes for nodes in itertools.count(len(free)) if _homes(groups, [free[0]] * nodes) is not None)
+    if needed > there:
+        fix = [f"cluster.nodes = {enough}", _fewer(groups)]
+        fix += ['cluster.layout = "colocated"'] if _could_share(groups, free) else []
+        return f"{what}, and {here}: {needed - there} too few. Fix: {', or '.join(fix)}"
     return (
         f"{what}, and {here}, but no way was found that keeps each engine's GPUs on one node. "
-        f"Fix: cluster.nodes = {len(free) + 1}, or sizes of tensor_parallel that divide {free[0]}"
+        f"Fix: cluster.nodes = {enough}, or sizes of tensor_parallel that divide {free[0]}"
     )
+
+
+def _could_share(groups: Sequence[_Group], free: Sequence[int]) -> bool:
+    """Whether ranks and engines have room if each rank lies beside an engine, or a part of one."""
+    ranks = {group.policy: group.total for group in groups if group.kind == "ranks"}
+    engines = [group for group in groups if group.kind == "engines"]
+    if not ranks or any(ranks.get(group.policy) != group.total for group in engines):
+        return False
+    return _homes([_Group(group.policy, "both", group.size, group.count) for group in engines], free) is not None
 
 
 def _fewer(groups: Sequence[_Group]) -> str:

@@ -1,5 +1,6 @@
 """Every process has its place, no node more than it has, and what cannot be placed is told with numbers."""
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_a_layout_is_shown_node_by_node() -> None:
             {"layout": "colocated", "nodes": 1},
             nodes(1),
             "policies.p0: 8 ranks and 4 engines x 1 (tensor_parallel) = 4 cannot share GPUs one to one. Fix: "
-            'update.ranks = 4, other engine.replicas, or cluster.layout = "disaggregated"',
+            'update.ranks = 4, or engine.replicas = 8, or cluster.layout = "disaggregated"',
         ),
         ({"p0": (8, 4, 1)}, {"nodes": 2}, [], "cluster.nodes = 2, and there is no node. Fix: start Ray on 2"),
         (
@@ -150,7 +151,14 @@ def test_a_layout_is_shown_node_by_node() -> None:
             nodes(2),
             "18 GPUs are needed (policies.p0 8 ranks x 1, policies.p0 4 engines x 1, policies.p1 4 ranks x 1, "
             "policies.p1 1 engines x 2), and 2 nodes x 8 = 16 are there: 2 too few. Fix: cluster.nodes = 3, or fewer "
-            'ranks or engine.replicas, or cluster.layout = "colocated"',
+            "ranks or engine.replicas",
+        ),
+        (
+            {"p0": (8, 8, 1)},
+            {"nodes": 1},
+            nodes(1),
+            "16 GPUs are needed (policies.p0 8 ranks x 1, policies.p0 8 engines x 1), and 1 nodes x 8 = 8 are there: "
+            '8 too few. Fix: cluster.nodes = 2, or fewer ranks or engine.replicas, or cluster.layout = "colocated"',
         ),
         (
             {"p0": (1, 1, 16)},
@@ -191,6 +199,44 @@ def test_what_cannot_be_placed_is_told_with_numbers(
 
 
 # For all
+
+
+@given(
+    policies=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=2),
+    colocated=st.booleans(),
+    count=st.integers(1, 4),
+    gpus=st.sampled_from([1, 4, 8]),
+)
+def test_where_advice_gives_a_value_that_value_is_accepted(
+    policies: list[tuple[int, int, int]], colocated: bool, count: int, gpus: int
+) -> None:
+    named = {f"p{number}": sizes for number, sizes in enumerate(policies)}
+    settings = {"layout": "colocated" if colocated else "disaggregated", "nodes": count, "gpus_per_node": gpus}
+    there = nodes(100, gpus)
+    for _ in range(2 * len(policies) + 2):  # one value of each policy at a time, and at last the number of nodes
+        try:
+            layout(config(named, **settings), there)
+        except Unplaceable as error:
+            told, _, fix = str(error).partition("Fix: ")
+        else:
+            return
+        if said := re.search(r"cluster.nodes = (\d+)", fix):
+            layout(config(named, **{**settings, "nodes": int(said[1])}), there)
+            if "colocated" in fix:
+                layout(config(named, **{**settings, "layout": "colocated"}), there)
+            return
+        if said := re.search(r"update.ranks = (\d+)", fix):
+            name = told.partition("policies.")[2].partition(":")[0]
+            ranks, replicas, parallel = named[name]
+            if other := re.search(r"engine.replicas = (\d+)", fix):
+                assert int(other[1]) * parallel == ranks
+            named[name] = (int(said[1]), replicas, parallel)
+        else:
+            limit = int(re.search(r"tensor_parallel = (\d+) or less", fix)[1])  # type: ignore[index]
+            named = {
+                name: (ranks, replicas, min(parallel, limit)) for name, (ranks, replicas, parallel) in named.items()
+            }
+    raise AssertionError(f"{named}, {settings}: still refused")
 
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 6), st.sampled_from([1, 2, 4, 8]))
