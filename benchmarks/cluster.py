@@ -29,21 +29,10 @@ from benchmarks.sandbox import code, measured, program
 from benchmarks.tiny_models import make_model
 from sandbox import ProcessSandbox, Sandbox
 from tasks import MATH_WORKER
-from trainer.cluster import (
-    CPU_CORE,
-    Bundle,
-    ClusterRuntime,
-    Limit,
-    RunWorker,
-    Session,
-    Work,
-    costs_of,
-    fit,
-    read_run,
-    simulate,
-)
+from trainer.cluster import Bundle, ClusterRuntime, Limit, RunWorker, Session, Work
 from trainer.config import ClusterConfig, RolloutConfig, TrainConfig
 from trainer.credit import paper_reward
+from trainer.predict import CPU_CORE, costs_of, fit, read_run, simulate
 from trainer.run import OneProcess, Phase, StepReport, known_sizes, train
 
 RESULTS = Path(__file__).parent / "results" / "cluster.json"

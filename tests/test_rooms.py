@@ -207,7 +207,7 @@ def test_a_name_means_one_thing_in_all_rooms() -> None:
 
 
 def test_no_two_files_of_tests_have_one_name() -> None:
-    # pytest puts each of their folders on the path: the second to be imported is an error, or the first is taken for it.
+    # pytest puts each of their folders on the path: the second is an error, or the first is taken for it.
     tests = ROOT / "tests"
     folders = {path.parent for path in tests.rglob("test_*.py")}
     places: dict[str, list[str]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """`metaagent simulate`: predicts what a step takes on so many nodes, and how their GPUs are best divided.
 
-Everything that it prints is a prediction; what it is made of is in `trainer.cluster`. Nothing is run or asked.
+Everything that it prints is a prediction; what it is made of is in `trainer.predict`. Nothing is run or asked.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from metaagent.terminal import (
 )
 
 if TYPE_CHECKING:
-    from trainer.cluster import Divided, Fit, Prediction, Workload
     from trainer.config import TrainConfig
+    from trainer.predict import Divided, Fit, Prediction, Workload
     from trainer.run import Gpu, ModelSize
 
 MOST_NODES = 4096
@@ -59,7 +59,8 @@ def main(
     Without --fit, seconds are assumed from data sheets and typical lengths; with it, what the run shows takes their
     place where both are of one kind, GPUs or CPUs.
     """
-    from trainer.cluster import NeverDone, Unplaceable, best_division
+    from trainer.cluster import Unplaceable
+    from trainer.predict import NeverDone, best_division
 
     resolved = read_configuration(config, overrides or [])
     counts = _counts(nodes)
@@ -92,13 +93,13 @@ class _Known:
     def fitted(self) -> list[str]:
         if self.fit is None:
             return []
-        from trainer.cluster import PARAMETERS
+        from trainer.predict import PARAMETERS
 
         return [name for name in self.fit.fitted if self.same_kind or name not in PARAMETERS]
 
     @property
     def assumed(self) -> list[str]:
-        from trainer.cluster import PARAMETERS, WORKLOAD
+        from trainer.predict import PARAMETERS, WORKLOAD
 
         named = [*PARAMETERS, *WORKLOAD, "exchanges between ranks", "GPUs changing hands", "failures"]
         return [name for name in named if name not in self.fitted]
@@ -112,8 +113,8 @@ def _counts(text: str) -> list[int]:
 
 
 def _known(config: TrainConfig, gpu: str, run: Path | None) -> _Known:
-    from trainer.cluster import CPU_CORE, NotFittable, assumed_workload, read_run
-    from trainer.cluster import fit as fitted
+    from trainer.predict import CPU_CORE, NotFittable, assumed_workload, read_run
+    from trainer.predict import fit as fitted
     from trainer.run import GPUS
 
     if gpu not in GPUS:
@@ -151,7 +152,8 @@ def _sizes(config: TrainConfig) -> dict[str, ModelSize]:
 
 def _own(config: TrainConfig, known: _Known) -> Prediction | None:
     """Of the configuration as it is; None for one process. Raises `Unplaceable`, `NeverDone`."""
-    from trainer.cluster import Unplaceable, costs_of, simulate, unplaceable
+    from trainer.cluster import Unplaceable
+    from trainer.predict import costs_of, simulate, unplaceable
 
     if config.cluster.layout == "one-process":
         return None
@@ -211,7 +213,7 @@ def _settings(config: TrainConfig) -> dict[str, object]:
 
 
 def _show(config: TrainConfig, known: _Known, own: Prediction | None, best: dict[int, Divided]) -> None:
-    from trainer.cluster import described
+    from trainer.predict import described
 
     rollout, console = config.rollout, stdout()
     heading(console, "Predicted, not measured", known.gpu.name)
@@ -246,13 +248,13 @@ def _show(config: TrainConfig, known: _Known, own: Prediction | None, best: dict
 
 
 def _words(names: list[str]) -> str:
-    from trainer.cluster import PARAMETERS
+    from trainer.predict import PARAMETERS
 
     return ", ".join(PARAMETERS.get(name, name) for name in names)
 
 
 def _row(nodes: int, divided: Divided, first: float) -> list[str]:
-    from trainer.cluster import described
+    from trainer.predict import described
 
     found = divided.prediction
     seconds = [shown_seconds(each) for each in (found.step_s, found.rollout_s, found.update_s, found.sync_s)]

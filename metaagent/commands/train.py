@@ -37,8 +37,8 @@ from metaagent.terminal import (
 )
 
 if TYPE_CHECKING:
-    from trainer.cluster import Prediction
     from trainer.config import TrainConfig
+    from trainer.predict import Prediction
     from trainer.run import Plan, Runtime
 
 
@@ -184,7 +184,7 @@ def _predicted(config: TrainConfig, planned: Plan) -> dict[str, Prediction]:
     """By kind of GPU, of those that hold the run; none in one process. A layout that cannot be is told."""
     if config.cluster.layout == "one-process":
         return {}
-    from trainer.cluster import CPU_CORE, assumed_workload, costs_of, simulate, unplaceable
+    from trainer.predict import CPU_CORE, assumed_workload, costs_of, simulate, unplaceable
     from trainer.run import GPUS, known_sizes
 
     if wrong := unplaceable(config):

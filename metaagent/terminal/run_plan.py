@@ -1,6 +1,6 @@
 """The dry run's figures: policies, what GPUs hold, what a step is predicted to take, data.
 
-How they are shown; they are worked out in `trainer.run.planning` and predicted by `trainer.cluster`.
+How they are shown; they are worked out in `trainer.run.planning` and predicted by `trainer.predict`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rich.console import Console
 from metaagent.terminal.console import block, fields, heading, print_table
 
 if TYPE_CHECKING:
-    from trainer.cluster import Prediction
+    from trainer.predict import Prediction
     from trainer.run import ClusterNeeds, GpuNeeds, Memory, Plan, PolicyNeeds, PolicyPlan, SourcePlan
 
 STAGES_SHOWN = 6

@@ -7,7 +7,7 @@
 
 Only DeepSpeed's ranks and vLLM's engines take turns like this (`trainer.cluster.turns`); others keep what they have.
 Formulas over a configuration and the models' shapes; docs/cluster.md has them. Where processes sit is
-`trainer.cluster.layout`'s business, and how long anything takes `trainer.cluster.costs`'.
+`trainer.cluster.layout`'s business, and how long anything takes `trainer.predict.costs`'.
 """
 
 from __future__ import annotations

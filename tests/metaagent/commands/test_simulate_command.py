@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from command_line import document, invoke
 
-from trainer.cluster.costs import PARAMETERS
+from trainer.predict.costs import PARAMETERS
 from trainer.run.step_report import StepReport
 
 MODEL: dict[str, Any] = {

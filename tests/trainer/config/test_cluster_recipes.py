@@ -131,8 +131,8 @@ def test_what_the_comments_say_of_memory(tmp_path: Path) -> None:
 
 
 def test_two_nodes_are_divided_as_is_predicted_to_be_fastest(tmp_path: Path) -> None:
-    from trainer.cluster.division import best_division
-    from trainer.cluster.workload import assumed_workload
+    from trainer.predict.division import best_division
+    from trainer.predict.workload import assumed_workload
     from trainer.run.gpus import GPUS
     from trainer.run.needs import known_sizes
 

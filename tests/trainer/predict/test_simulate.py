@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicted import ONE, SIZE_8B, config, costs, workload
 
-from trainer.cluster.costs import CPU_CORE, Costs, costs_of
-from trainer.cluster.fit import fit, read_run
-from trainer.cluster.rollout_model import NeverDone
-from trainer.cluster.simulate import Prediction, simulate
-from trainer.cluster.workload import Lengths, Requests, Workload, assumed_workload
 from trainer.config.schema import TrainConfig
+from trainer.predict.costs import CPU_CORE, Costs, costs_of
+from trainer.predict.fit import fit, read_run
+from trainer.predict.rollout_model import NeverDone
+from trainer.predict.simulate import Prediction, simulate
+from trainer.predict.workload import Lengths, Requests, Workload, assumed_workload
 from trainer.run.gpus import GPUS
 from trainer.run.needs import known_sizes
 

@@ -4,7 +4,7 @@
     staleness S   rollout(k + S) with weights k beside update(k), then sync(k + 1)
 
 What a cycle waits for is the same for every S of 1 or more; a larger S only makes rollouts older. Durations of single
-parts are `trainer.cluster.costs`' and `trainer.cluster.rollout_model`'s. Everything here is a prediction.
+parts are `trainer.predict.costs`' and `trainer.predict.rollout_model`'s. Everything here is a prediction.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from statistics import fmean
 
 from pydantic import BaseModel
 
-from trainer.cluster.costs import Costs, update_seconds
-from trainer.cluster.rollout_model import NeverDone, Rolled, rolled_out
-from trainer.cluster.workload import Workload, drawn
 from trainer.config import TrainConfig
 from trainer.credit import active_roles
+from trainer.predict.costs import Costs, update_seconds
+from trainer.predict.rollout_model import NeverDone, Rolled, rolled_out
+from trainer.predict.workload import Workload, drawn
 from workflow.usage import PolicyRole
 
 DRAWS = 4

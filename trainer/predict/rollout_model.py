@@ -3,7 +3,7 @@
 An engine decodes all its requests side by side: with n of them one token of each takes `token_s + n x request_token_s`,
 so that throughput n / (token_s + n x request_token_s) grows with n and saturates at 1 / request_token_s. While a prompt
 is read, decoding waits. Requests go to the engine with the fewest. A heap of events is all the machinery; nothing is
-random but failures, as lengths are drawn before (`trainer.cluster.workload`).
+random but failures, as lengths are drawn before (`trainer.predict.workload`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from trainer.cluster.costs import Costs, PolicyCosts
-from trainer.cluster.workload import Drawn, DrawnDesign, DrawnRun, Requests, Workload
 from trainer.config import TrainConfig
+from trainer.predict.costs import Costs, PolicyCosts
+from trainer.predict.workload import Drawn, DrawnDesign, DrawnRun, Requests, Workload
 from workflow.usage import PolicyRole
 
 LONGEST_S = 1e9

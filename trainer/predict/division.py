@@ -1,7 +1,7 @@
 """How to divide GPUs between ranks and engines: every coarse division is predicted, and the fastest wins.
 
 Only divisions that can be placed and whose memory fits are looked at. What a division is compared by is
-`trainer.cluster.simulate`'s prediction; nothing is run.
+`trainer.predict.simulate`'s prediction; nothing is run.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer.cluster.costs import Seen, costs_of
-from trainer.cluster.layout import Node, Unplaceable, layout
-from trainer.cluster.simulate import Prediction, simulate
-from trainer.cluster.workload import Workload
+from trainer.cluster import Node, Unplaceable, layout
 from trainer.config import TrainConfig
+from trainer.predict.costs import Seen, costs_of
+from trainer.predict.simulate import Prediction, simulate
+from trainer.predict.workload import Workload
 from trainer.run import Gpu, ModelSize, needs_on
 
 PARTS = 8

@@ -1,7 +1,7 @@
 """What a step asks for: how many requests, how long their prompts and replies are, and what of it is learned from.
 
 Drawn before anything is timed, so that the same seed gives the same requests on any cluster. How long they take is
-said in `trainer.cluster.costs`.
+said in `trainer.predict.costs`.
 """
 
 from __future__ import annotations

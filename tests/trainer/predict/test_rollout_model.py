@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicted import ONE, config, costs, workload
 
-from trainer.cluster.costs import Costs
-from trainer.cluster.rollout_model import NeverDone, Rolled, rolled_out
-from trainer.cluster.workload import Drawn, DrawnDesign, DrawnRun, Lengths, Requests, Workload, drawn
 from trainer.config.schema import TrainConfig
+from trainer.predict.costs import Costs
+from trainer.predict.rollout_model import NeverDone, Rolled, rolled_out
+from trainer.predict.workload import Drawn, DrawnDesign, DrawnRun, Lengths, Requests, Workload, drawn
 
 
 def rolled(run: TrainConfig, spent: Costs, content: Workload, seed: int = 0) -> Rolled:

@@ -1,7 +1,7 @@
 """What a run has shown of its own parts, from its `metrics.jsonl`, for the prediction of other runs.
 
 The first step is left out, as processes warm up in it. Lengths and shares are means. Seconds of updates are fitted by a
-line over tokens; those of rollouts by playing each step again (`trainer.cluster.rollout_model`) with what it was like,
+line over tokens; those of rollouts by playing each step again (`trainer.predict.rollout_model`) with what it was like,
 until the played seconds are the measured ones. Deviations count by their absolute value, so that a step that was held
 up moves nothing. What a run does not show stays as it is assumed, and is named.
 """
@@ -15,12 +15,12 @@ from statistics import median
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from trainer.cluster.costs import PARAMETERS, RUN_S, Seen, costs_of
-from trainer.cluster.deviations import nonnegative_line, searched
-from trainer.cluster.observed import observed, usage_of
-from trainer.cluster.rollout_model import NeverDone, rolled_out
-from trainer.cluster.workload import Workload, drawn
 from trainer.config import ConfigError, TrainConfig, read_config
+from trainer.predict.costs import PARAMETERS, RUN_S, Seen, costs_of
+from trainer.predict.deviations import nonnegative_line, searched
+from trainer.predict.observed import observed, usage_of
+from trainer.predict.rollout_model import NeverDone, rolled_out
+from trainer.predict.workload import Workload, drawn
 from trainer.run import CONFIG, METRICS, Gpu, ModelSize, StepReport
 from workflow.usage import PolicyRole
 
@@ -43,7 +43,7 @@ class Fit(BaseModel):
     steps: int
     """That were used."""
     fitted: list[str]
-    """Of `trainer.cluster.costs.PARAMETERS` and of the workload."""
+    """Of `trainer.predict.costs.PARAMETERS` and of the workload."""
     assumed: list[str]
     deviation: float
     """Median of |played / measured - 1| over the rollouts, with what was fitted."""

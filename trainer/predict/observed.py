@@ -1,6 +1,6 @@
 """What the steps of a run asked for, from their reports: lengths, agents per run, what was learned from.
 
-Counts and means; seconds are `trainer.cluster.fit`'s.
+Counts and means; seconds are `trainer.predict.fit`'s.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from trainer.cluster.workload import Lengths, Requests, Workload, assumed_workload
 from trainer.config import TrainConfig
 from trainer.credit import ROLES
+from trainer.predict.workload import Lengths, Requests, Workload, assumed_workload
 from trainer.run import StepReport
 from workflow.completion import Usage
 from workflow.usage import PolicyRole

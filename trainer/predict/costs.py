@@ -1,7 +1,7 @@
 """How long the parts of a step take: formulas over shapes and data sheets, each with the share of the peak that is
-assumed to be reached, until a run has shown better (`trainer.cluster.fit`).
+assumed to be reached, until a run has shown better (`trainer.predict.fit`).
 
-Seconds only; bytes are `trainer.run.needs`', and which part waits for which is `trainer.cluster.simulate`'s.
+Seconds only; bytes are `trainer.run.needs`', and which part waits for which is `trainer.predict.simulate`'s.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from trainer.cluster.workload import Workload
 from trainer.config import PolicyConfig, TrainConfig
+from trainer.predict.workload import Workload
 from trainer.run import (
     NUMBER_BYTES,
     Gpu,

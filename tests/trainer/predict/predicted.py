@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainer.cluster.costs import Costs, PolicyCosts, update_seconds
-from trainer.cluster.rollout_model import rolled_out
-from trainer.cluster.workload import Lengths, Requests, Workload, drawn
 from trainer.config.schema import TrainConfig
 from trainer.evaluate import Diversity, spread
+from trainer.predict.costs import Costs, PolicyCosts, update_seconds
+from trainer.predict.rollout_model import rolled_out
+from trainer.predict.workload import Lengths, Requests, Workload, drawn
 from trainer.run.sizes import ModelSize
 from trainer.run.step_report import StepReport, Timings
 from trainer.update.backend import UpdateReport

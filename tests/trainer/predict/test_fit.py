@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from predicted import SIZE_8B, config, report_of
 
-from trainer.cluster.costs import PARAMETERS, Seen, costs_of
-from trainer.cluster.deviations import nonnegative_line, searched
-from trainer.cluster.fit import Fit, NotFittable, fit, read_run
-from trainer.cluster.observed import observed
-from trainer.cluster.workload import Lengths, Requests, Workload
+from trainer.predict.costs import PARAMETERS, Seen, costs_of
+from trainer.predict.deviations import nonnegative_line, searched
+from trainer.predict.fit import Fit, NotFittable, fit, read_run
+from trainer.predict.observed import observed
+from trainer.predict.workload import Lengths, Requests, Workload
 from trainer.run.gpus import GPUS
 from trainer.run.step_report import StepReport
 
