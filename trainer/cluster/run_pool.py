@@ -105,7 +105,8 @@ class RunPool:
                     self._changed.notify_all()
 
     async def _free(self) -> _Worker:
-        """The least busy worker, one unit busier."""
+        """The least busy worker, one unit busier. What it waits for has limits: each unit, and a lost worker's
+        replacement."""
         async with self._changed:
             while True:
                 free = [each for each in self._workers.values() if each.units < self.units + UNITS_AHEAD]
