@@ -1,6 +1,5 @@
 """`metaagent train` as a process on a tiny policy: steps, resuming, refusals, and signals that stop it."""
 
-import asyncio
 import json
 import os
 import shlex
@@ -165,24 +164,3 @@ def test_a_signal_stops_a_run_which_goes_on_with_the_command_it_names(
     resumed = subprocess.run([*METAAGENT, *arguments], capture_output=True, text=True, timeout=300)
     assert resumed.returncode == 0, resumed.stderr
     assert [line["step"] for line in metrics(tmp_path / "a run")] == [0, 1, 2, 3]
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_while_it_saves_has_the_checkpoint(toy_run: str, tmp_path: Path) -> None:
-    from training import run
-
-    from trainer.config.toml_file import read_config
-    from trainer.disk import checkpoint
-    from trainer.run.runtime import Phase
-
-    def stop_when_saving(event: object) -> None:
-        if isinstance(event, Phase) and event.name == "saving":
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        run(read_config(Path(toy_run)), tmp_path / "out", watch=stop_when_saving)
-    found = checkpoint.latest(tmp_path / "out" / "checkpoints")
-    assert found is not None
-    assert (found.step, found.passed_over) == (1, {})

@@ -131,7 +131,7 @@ def prepared(endpoint: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
 def test_the_real_client_downloads_and_the_file_is_prepared(hub: str, tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
     ended = prepared(hub, tmp_path)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     document = json.loads(ended.stdout)["prepared"]
     assert document["rows"] == len(GOOD["polaris"])
     assert COMMIT in document["source"]
