@@ -16,7 +16,7 @@ from statistics import median
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainer.config import ConfigError, TrainConfig, read_config
-from trainer.predict.costs import PARAMETERS, RUN_S, Seen, costs_of
+from trainer.predict.costs import PARAMETERS, Seen, costs_of
 from trainer.predict.deviations import nonnegative_line, searched
 from trainer.predict.observed import observed, usage_of
 from trainer.predict.rollout_model import NeverDone, rolled_out
@@ -171,34 +171,15 @@ def _rollout_factors(
     contents = [observed(config, [report]) for report, _ in pairs]
     steps = [drawn(content, config.rollout, seed) for seed, content in enumerate(contents)]
     measured = [seconds for _, seconds in pairs]
-    known = _run_factor(config, reports)
 
     def played(factors: Mapping[str, float]) -> list[float]:
         """ln(played / measured) of each step."""
         found = []
         for content, step, seconds in zip(contents, steps, measured, strict=True):
-            costs = costs_of(config, sizes, gpu, content, Seen(factors={**factors, **known}))
+            costs = costs_of(config, sizes, gpu, content, Seen(factors=dict(factors)))
             steady = costs.model_copy(update={"failures_per_hour": 0.0})
             found.append(math.log(rolled_out(config, steady, content, step).seconds / seconds))
         return found
 
-    names = [name for name in ROLLOUT if name not in known]
-    found, left = searched(names, played)
-    return {**found, **known}, median(abs(math.exp(each) - 1) for each in left)
-
-
-def _run_factor(config: TrainConfig, reports: Sequence[StepReport]) -> dict[str, float]:
-    """Of `run_s`, from how long run workers were idle, where a run tells."""
-    workers = config.cluster.nodes * config.cluster.run_workers_per_node
-    told = [report for report in reports if "run_workers" in report.timings.idle_s]
-    runs = sum(report.ready * report.designs for report in told) * config.rollout.executions
-    if not runs:
-        return {}
-    busy = sum(_wall_s(config, report) - report.timings.idle_s["run_workers"] for report in told) * workers
-    return {"run_s": max(1e-6, busy / runs / RUN_S)}
-
-
-def _wall_s(config: TrainConfig, report: StepReport) -> float:
-    timings = report.timings
-    worked = (timings.rollout_s, timings.update_s)
-    return (max(worked) if config.cluster.staleness else sum(worked)) + timings.save_s + timings.sync_s
+    found, left = searched(ROLLOUT, played)
+    return found, median(abs(math.exp(each) - 1) for each in left)

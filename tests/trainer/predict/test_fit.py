@@ -86,17 +86,6 @@ def test_the_first_step_does_not_count() -> None:
     assert fit(run, [cold, *lines], SIZES, GPU, warm_up=0) != fit(run, lines, SIZES, GPU, warm_up=0)
 
 
-def test_idle_run_workers_tell_what_a_run_takes() -> None:
-    run, lines = reports(VARIED[:3])
-    for line in lines:
-        timings = line.timings
-        runs = line.ready * line.designs * run.rollout.executions
-        timings.save_s = 5.0  # in which run workers have nothing to do, either
-        wall = timings.rollout_s + timings.update_s + timings.save_s + timings.sync_s
-        timings.idle_s = {"run_workers": wall - runs * 2.0 / run.cluster.run_workers_per_node}
-    assert fit(run, lines, SIZES, GPU, warm_up=0).seen.factors["run_s"] == pytest.approx(2.0 / 0.05)
-
-
 def test_with_staleness_a_line_has_the_seconds_of_a_later_rollout() -> None:
     run, lines = reports(VARIED, cluster={"staleness": 2})
     seconds = [line.timings.rollout_s for line in lines]
