@@ -8,6 +8,7 @@ Not here: what they then do for a step (`trainer.cluster.runtime`), and what hap
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -138,13 +139,14 @@ class Assembly:
     # Who sits where, with what
 
     def _rank_seat(self, process: Process) -> Seat:
-        on_cpus = {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
+        on_cpus = {} if self.config.cluster.gpus_per_node else {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
+        threads = os.environ.get("OMP_NUM_THREADS") or str(self.seats.placed.threads(process))
         return Seat(
             process,
             f"rank {process.number} of {process.policy}",
             RankActor,
             (process.number,),
-            environment={} if self.config.cluster.gpus_per_node else on_cpus,
+            environment={"OMP_NUM_THREADS": threads, **on_cpus},
         )
 
     def _engine_seat(self, process: Process) -> Seat:

@@ -88,6 +88,13 @@ class Layout:
         """In the order of their numbers and parts; of all policies unless one is named."""
         return [each for each in self.processes if each.kind == kind and policy in ("", each.policy)]
 
+    def threads(self, process: Process) -> int:
+        """Of its node's CPUs, if all that do the same there have equal parts, one at least. What does something else
+        is left out, as it mostly waits for them."""
+        node = next(node for node in self.nodes if node.id == process.node)
+        alike = sum((each.kind, each.node) == (process.kind, process.node) for each in self.processes)
+        return max(1, int(node.cpus // alike))
+
 
 @dataclass(frozen=True, slots=True)
 class _Group:

@@ -23,6 +23,7 @@ from trainer.run.loop import train
 from trainer.run.runtime import Phase, Watch
 
 ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # as in the runs in one process that are compared; sums depend on it
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),

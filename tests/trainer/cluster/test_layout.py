@@ -58,6 +58,14 @@ def test_ranks_and_engines_apart_on_two_nodes() -> None:
     assert [(each.node, each.bundle) for each in placed.of("driver")] == [("id000", None)]
 
 
+def test_ranks_share_the_cores_of_their_node() -> None:
+    placed = layout(config({"p0": (2, 1, 1), "p1": (3, 1, 1)}, nodes=1), nodes(1, cpus=64))
+    assert {placed.threads(each) for each in placed.of("rank")} == {12}
+    assert {placed.threads(each) for each in placed.of("engine")} == {32}
+    few = layout(config({"p0": (3, 1, 1)}, nodes=1, gpus_per_node=0), nodes(1, 0, 2))
+    assert {few.threads(each) for each in few.of("rank")} == {1}
+
+
 def test_where_ranks_would_be_in_the_way_of_engines_they_take_what_is_left() -> None:
     placed = layout(config({"p0": (6, 2, 5)}, nodes=2), nodes(2))
     assert places(placed, "engine") == ["id000", "id001"]
