@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,15 @@ from benchmarks.gpu.common import SHAPES, Report
 ROOT = Path(__file__).parents[2]
 SCRIPTS = {"update": update, "serve": serve, "colocated": colocated, "sync": sync}
 MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def environment_of_before() -> Iterator[None]:
+    """A script sets variables for its process, which here is that of other tests, too."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def need(*packages: str) -> None:

@@ -122,6 +122,7 @@ def hub() -> Iterator[str]:
 
 def prepared(endpoint: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "PYTHONPATH": str(ROOT)}
+    environment["HF_HUB_OFFLINE"] = "0"
     command = f"{shlex.quote(sys.executable)} -m metaagent data prepare polaris --out out --json"
     return subprocess.run(
         shlex.split(command), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
