@@ -3,12 +3,14 @@
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.cluster.assembly import Assembly
 from trainer.cluster.layout import SMALLEST_SHARE, Layout, Node, Unplaceable, layout, shown
 from trainer.config.schema import TrainConfig
 
@@ -64,6 +66,21 @@ def test_ranks_share_the_cores_of_their_node() -> None:
     assert {placed.threads(each) for each in placed.of("engine")} == {32}
     few = layout(config({"p0": (3, 1, 1)}, nodes=1, gpus_per_node=0), nodes(1, 0, 2))
     assert {few.threads(each) for each in few.of("rank")} == {1}
+
+
+@pytest.mark.parametrize(("said", "threads"), [(None, "12"), ("3", "3")])
+def test_a_rank_is_told_its_threads_unless_the_driver_says_otherwise(
+    said: str | None, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if said:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    run = config({"p0": (5, 1, 1)}, nodes=1)
+    placed = layout(run, nodes(1, cpus=64))
+    assembly = Assembly(run, None, None, Path(), lambda *_: None)  # pyright: ignore[reportArgumentType]
+    assembly.seats = SimpleNamespace(placed=placed)  # pyright: ignore[reportAttributeAccessIssue]
+    seat = assembly._rank_seat(placed.of("rank")[0])
+    assert seat.environment["OMP_NUM_THREADS"] == threads
 
 
 def test_where_ranks_would_be_in_the_way_of_engines_they_take_what_is_left() -> None:
@@ -240,9 +257,11 @@ def test_where_advice_gives_a_value_that_value_is_accepted(
                 assert int(other[1]) * parallel == ranks
             named[name] = (int(said[1]), replicas, parallel)
         else:
-            limit = int(re.search(r"tensor_parallel = (\d+) or less", fix)[1])  # type: ignore[index]
+            said = re.search(r"tensor_parallel = (\d+) or less", fix)
+            assert said, fix
+            most = int(said[1])
             named = {
-                name: (ranks, replicas, min(parallel, limit)) for name, (ranks, replicas, parallel) in named.items()
+                name: (ranks, replicas, min(parallel, most)) for name, (ranks, replicas, parallel) in named.items()
             }
     raise AssertionError(f"{named}, {settings}: still refused")
 
