@@ -8,7 +8,6 @@ Not here: what they then do for a step (`trainer.cluster.runtime`), and what hap
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +21,7 @@ from trainer.cluster.losses import Limits
 from trainer.cluster.ranks import backend_on, on_ranks
 from trainer.cluster.ray_session import Actor, ClusterError, Limit, Session
 from trainer.cluster.run_pool import UNITS_AHEAD
-from trainer.cluster.seats import Seat, Seats
+from trainer.cluster.seats import Seat, Seats, engine_environment, threads_told
 from trainer.cluster.sync import GroupTransport, StoreTransport, Transport
 from trainer.cluster.turns import take_turns, to_engines
 from trainer.config import PolicyConfig, TrainConfig
@@ -140,13 +139,12 @@ class Assembly:
 
     def _rank_seat(self, process: Process) -> Seat:
         on_cpus = {} if self.config.cluster.gpus_per_node else {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
-        threads = os.environ.get("OMP_NUM_THREADS") or str(self.seats.placed.threads(process))
         return Seat(
             process,
             f"rank {process.number} of {process.policy}",
             RankActor,
             (process.number,),
-            environment={"OMP_NUM_THREADS": threads, **on_cpus},
+            environment={**threads_told(self.seats.placed, process), **on_cpus},
         )
 
     def _engine_seat(self, process: Process) -> Seat:
@@ -160,6 +158,7 @@ class Assembly:
             f"engine {process.number} of {process.policy}",
             EngineActor,
             (policy, rollout.max_prompt_tokens + rollout.max_tokens, None if how == "store" else how),
+            environment=engine_environment(self.seats.placed, process),
             concurrency=10_000,
             first="start",
         )

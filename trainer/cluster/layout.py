@@ -75,6 +75,8 @@ class Process:
     """Of a rank or an engine within its policy, else of a worker or keeper in the whole run."""
     part: int = 0
     """Of an engine that lies in several bundles."""
+    parts: int = 1
+    """Of an engine that lies in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,11 @@ class Layout:
         return [each for each in self.processes if each.kind == kind and policy in ("", each.policy)]
 
     def threads(self, process: Process) -> int:
-        """Of its node's CPUs, if all that do the same there have equal parts, one at least. What does something else
-        is left out, as it mostly waits for them."""
+        """For each of its parts, of its node's CPUs, if all that do the same there have equal shares; one at least.
+        What does something else is left out, as it mostly waits for them."""
         node = next(node for node in self.nodes if node.id == process.node)
-        alike = sum((each.kind, each.node) == (process.kind, process.node) for each in self.processes)
-        return max(1, int(node.cpus // alike))
+        alike = [each for each in self.processes if (each.kind, each.node) == (process.kind, process.node)]
+        return max(1, int(node.cpus // sum(each.parts for each in alike)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +300,7 @@ def _filled(
                 place = bundle(index, group.size, group.size)
                 kind: Kind = "engine" if group.kind == "engines" else "rank"
                 cpus, gpus_taken = _times(share, group.size), float(group.size if on_gpus else 0)
-                processes.append(Process(kind, node, place, cpus, gpus_taken, group.policy, number))
+                processes.append(Process(kind, node, place, cpus, gpus_taken, group.policy, number, parts=group.size))
     return Layout(tuple(used), tuple(bundles), tuple(processes))
 
 

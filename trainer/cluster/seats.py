@@ -22,6 +22,21 @@ from trainer.cluster.processes import Identity
 from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Session
 
 
+def threads_told(placed: Layout, process: Process) -> dict[str, str]:
+    """How many threads a process computes with: its share of the node, unless this shell says otherwise. Ray gives one
+    to whoever takes less than a CPU."""
+    return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(placed.threads(process))}
+
+
+def engine_environment(placed: Layout, process: Process) -> dict[str, str]:
+    """Of an engine: on GPUs nothing. On CPUs vLLM would bind every engine of a node to the same cores, and has no way
+    to bind one of several parts to a node with one memory; without binding they share."""
+    if process.gpus:
+        return {}
+    binding = {"VLLM_CPU_OMP_THREADS_BIND": os.environ.get("VLLM_CPU_OMP_THREADS_BIND") or "nobind"}
+    return {"CUDA_VISIBLE_DEVICES": "", **threads_told(placed, process), **binding}
+
+
 @dataclass(eq=False)
 class Seat:
     """A place, and who sits there."""

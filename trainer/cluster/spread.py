@@ -26,7 +26,7 @@ from trainer.cluster.layout import Node, engines_alone, shown
 from trainer.cluster.losses import Limits, Restarts
 from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Limit, Session
 from trainer.cluster.run_pool import UNITS_AHEAD, RunPool
-from trainer.cluster.seats import Seat, Seats
+from trainer.cluster.seats import Seat, Seats, engine_environment
 from trainer.cluster.watching import Watching
 from trainer.config import ClusterConfig
 from trainer.run import StepsLost
@@ -142,7 +142,6 @@ class Crew:
         await self.seats.reserve()
         if self._folder is not None:
             await self.seats.check_folder(self._folder)
-        on_cpus = {} if cluster.gpus_per_node else {"CUDA_VISIBLE_DEVICES": ""}
         for name, policy in policies.items():
             engines = [
                 Seat(
@@ -150,7 +149,7 @@ class Crew:
                     f"engine {process.number} of {self.job.players[name].name}",
                     EngineActor,
                     (policy, None),
-                    environment=on_cpus,
+                    environment=engine_environment(placed, process),
                     concurrency=10_000,
                     first="start",
                 )

@@ -101,9 +101,10 @@ def run(
     disturb: Callable[[ClusterRuntime, object], None] = lambda *_: None,
     watch: Watch = lambda _: None,
     limit_s: float = 600,
+    make: Callable[[TrainConfig], ClusterRuntime] = ClusterRuntime,
 ) -> list[str]:
     """Train to the end; `disturb` sees every event before the run goes on. Returns the names of the phases."""
-    runtime = ClusterRuntime(config)
+    runtime = make(config)
     phases: list[str] = []
 
     def seen(event: Any) -> None:

@@ -3,7 +3,10 @@
 import multiprocessing
 import os
 import signal
+import sys
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,11 @@ pytest.importorskip("transformers")
 import training
 from clusters import alone, clustered, gone, hit, run, seats, steps_of, traces_of
 
-from trainer.run.runtime import Phase
+from trainer.cluster.ranks import on_ranks
+from trainer.cluster.runtime import ClusterRuntime
+from trainer.run.runtime import Lesson, Phase
 from trainer.trees import Execution
+from trainer.update.backend import UpdateFailed
 from workflow.failures import EngineFailed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -75,13 +81,21 @@ def test_workers_engines_and_ranks_are_killed_and_stopped(
     assert os.getpid() not in blows.seen
 
 
-def test_one_rank_of_a_group_is_killed_and_one_is_stopped(
-    ray_address: str, model: Path, problems: Path, tmp_path: Path
-) -> None:
-    """Of ZeRO-3's two ranks: the whole group is made anew, and goes on bit for bit."""
+@pytest.fixture(scope="module")
+def two_ranks(
+    ray_address: str, model: Path, problems: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, Path]:
+    """A configuration with two ranks of ZeRO-3, and the folder of such a run that nobody disturbed."""
     pytest.importorskip("deepspeed")
     config = clustered(model, problems, ray_address, ranks=2, steps=4)
-    run(config, tmp_path / "undisturbed")
+    folder = tmp_path_factory.mktemp("two_ranks") / "undisturbed"
+    run(config, folder)
+    return config, folder
+
+
+def test_one_rank_of_a_group_is_killed_and_one_is_stopped(two_ranks: tuple[Any, Path], tmp_path: Path) -> None:
+    """The whole group is made anew, and goes on bit for bit."""
+    config, undisturbed = two_ranks
     blows = Blows((1, "updating p0", "rank", 1, signal.SIGKILL), (2, "new weights for p0", "rank", 0, signal.SIGSTOP))
     phases = run(config, tmp_path / "run", disturb=blows)
     assert len(blows.hit) == 2
@@ -89,8 +103,65 @@ def test_one_rank_of_a_group_is_killed_and_one_is_stopped(
     assert len(back) == 2
     assert all("of p0" in name for name in back)  # which rank, and in what
     assert gone(sorted(blows.seen), 30)
-    assert steps_of(tmp_path / "run") == steps_of(tmp_path / "undisturbed")
-    assert training.final_weights(tmp_path / "run") == training.final_weights(tmp_path / "undisturbed")
+    assert steps_of(tmp_path / "run") == steps_of(undisturbed)
+    assert training.final_weights(tmp_path / "run") == training.final_weights(undisturbed)
+
+
+class Struck(ClusterRuntime):
+    """Before its `at`th update something happens to the ranks."""
+
+    def __init__(self, config: Any, at: int, blow: Callable[..., None]) -> None:
+        super().__init__(config)
+        self._left, self._blow = at, blow
+
+    async def update(self, lessons: Mapping[str, Lesson]) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            [(name, cast)] = self._assembly.casts.items()
+            await on_ranks([seat.here for seat in cast.ranks], name)(self._blow, limit=self._limits.call)
+        return await super().update(lessons)
+
+
+def _runs_out(rank: Any, number: int) -> None:
+    """Of memory, in the second rank alone."""
+    import torch
+
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    if number == 1:
+        rank._opened().causal.model.layers[1].mlp.register_forward_hook(full)
+
+
+def _learns_nothing_finite(rank: Any, number: int) -> None:
+    if number == 1:
+        rank._opened().causal.model.norm.register_forward_hook(lambda *told: told[-1] * float("nan"))
+
+
+def test_an_update_that_fails_ends_the_run_which_resumes_where_it_was(
+    two_ranks: tuple[Any, Path], tmp_path: Path
+) -> None:
+    """Nothing is made anew for it: it would happen again."""
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    config, undisturbed = two_ranks
+    told = (
+        (2, _runs_out, r"memory ran out after 0 steps of this update, .*Fix: ", 1),
+        (2, _learns_nothing_finite, r"the loss of sample \d+ is nan .*Fix: ", 2),
+    )
+    for at, blow, says, whole in told:
+        blows = Blows()
+        struck = partial(Struck, at=at, blow=blow)
+        with pytest.raises(UpdateFailed, match=says):
+            run(config, tmp_path / "run", resume=whole > 1, make=struck, disturb=blows)
+        assert gone(sorted(blows.seen), 30)
+        checkpoints = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+        assert checkpoints[-1] == f"step-{whole:08}"
+        assert len(steps_of(tmp_path / "run")) == whole
+    run(config, tmp_path / "run", resume=True)
+    assert steps_of(tmp_path / "run") == steps_of(undisturbed)
+    assert training.final_weights(tmp_path / "run") == training.final_weights(undisturbed)
 
 
 def _in_child(config: Any, out: Path, resume: bool) -> None:

@@ -60,27 +60,40 @@ def test_ranks_and_engines_apart_on_two_nodes() -> None:
     assert [(each.node, each.bundle) for each in placed.of("driver")] == [("id000", None)]
 
 
-def test_ranks_share_the_cores_of_their_node() -> None:
+def test_who_does_the_same_shares_the_cores_of_a_node() -> None:
     placed = layout(config({"p0": (2, 1, 1), "p1": (3, 1, 1)}, nodes=1), nodes(1, cpus=64))
     assert {placed.threads(each) for each in placed.of("rank")} == {12}
     assert {placed.threads(each) for each in placed.of("engine")} == {32}
     few = layout(config({"p0": (3, 1, 1)}, nodes=1, gpus_per_node=0), nodes(1, 0, 2))
     assert {few.threads(each) for each in few.of("rank")} == {1}
+    parts = layout(config({"p0": (2, 2, 1), "p1": (1, 3, 2)}, nodes=1, gpus_per_node=0), nodes(1, 0, 48))
+    assert {parts.threads(each) for each in parts.of("engine")} == {6}, "of 2 + 3 x 2 parts"
+    both = layout(config({"p0": (4, 2, 2)}, nodes=1, gpus_per_node=0, layout="colocated"), nodes(1, 0, 48))
+    assert {both.threads(each) for each in (*both.of("engine"), *both.of("rank"))} == {12}
 
 
-@pytest.mark.parametrize(("said", "threads"), [(None, "12"), ("3", "3")])
-def test_a_rank_is_told_its_threads_unless_the_driver_says_otherwise(
-    said: str | None, threads: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("said", "rank", "engine"), [(None, "12", "32"), ("3", "3", "3")])
+def test_processes_are_told_their_threads_unless_the_driver_says_otherwise(
+    said: str | None, rank: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("VLLM_CPU_OMP_THREADS_BIND", raising=False)
     if said:
         monkeypatch.setenv("OMP_NUM_THREADS", said)
-    run = config({"p0": (5, 1, 1)}, nodes=1)
-    placed = layout(run, nodes(1, cpus=64))
-    assembly = Assembly(run, None, None, Path(), lambda *_: None)  # pyright: ignore[reportArgumentType]
-    assembly.seats = SimpleNamespace(placed=placed)  # pyright: ignore[reportAttributeAccessIssue]
-    seat = assembly._rank_seat(placed.of("rank")[0])
-    assert seat.environment["OMP_NUM_THREADS"] == threads
+        monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0-7|8-15")
+    for gpus in (0, 8):
+        run = config({"p0": (5, 1, 2)}, nodes=1, gpus_per_node=gpus)
+        placed = layout(run, nodes(1, cpus=64))
+        assembly = Assembly(run, None, None, Path(), lambda *_: None)  # pyright: ignore[reportArgumentType]
+        assembly.seats = SimpleNamespace(placed=placed)  # pyright: ignore[reportAttributeAccessIssue]
+        assert assembly._rank_seat(placed.of("rank")[0]).environment["OMP_NUM_THREADS"] == rank
+        told = assembly._engine_seat(placed.of("engine")[0]).environment
+        if gpus:
+            assert told == {}, "vLLM knows best"
+        else:
+            binding = "0-7|8-15" if said else "nobind"
+            assert (told["OMP_NUM_THREADS"], told["VLLM_CPU_OMP_THREADS_BIND"]) == (engine, binding)
+            assert told["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_where_ranks_would_be_in_the_way_of_engines_they_take_what_is_left() -> None:

@@ -44,21 +44,27 @@ def test_split_policies_a_step_behind_are_those_of_one_process(
     assert {sync["transport"] for sync in last["syncs"].values()} == {"store"}
 
 
-def test_deepspeed_and_vllm_make_whole_steps(ray_address: str, model: Path, problems: Path, tmp_path: Path) -> None:
-    """ZeRO-3 on two ranks, weights over gloo into vLLM. Nothing is exact here: versions, counts and gaps are looked at;
-    stopped and resumed it goes on where it was."""
+@pytest.mark.parametrize(("engines", "parts"), [(2, 1), (1, 2)], ids=["two-engines", "two-parts"])
+def test_deepspeed_and_vllm_make_whole_steps(
+    ray_address: str, model: Path, problems: Path, tmp_path: Path, engines: int, parts: int
+) -> None:
+    """ZeRO-3 on two ranks, weights over gloo into two workers of vLLM. Nothing is exact here: versions, counts and gaps
+    are looked at."""
     pytest.importorskip("deepspeed")
     pytest.importorskip("vllm")
     config = clustered(model, problems, ray_address, ranks=2, steps=2, cluster={"heartbeat_s": 60.0})
     values = config.model_dump(mode="json")
     options = {"enforce_eager": True, "kv_cache_memory_bytes": 64 << 20}
-    values["policies"]["p0"]["engine"] = {"kind": "vllm", "dtype": "float32", "max_batch": 16, "options": options}
+    of_two = {"replicas": engines, "tensor_parallel": parts}
+    values["policies"]["p0"]["engine"] = {
+        "kind": "vllm", "dtype": "float32", "max_batch": 16, "options": options, **of_two,
+    }  # fmt: skip
     config = type(config).model_validate(values)
     seen: dict[str, Any] = {}
 
     def look(runtime: Any, event: object) -> None:
         if isinstance(event, Phase) and event.name == "saving":
-            seen["engine"] = seats(runtime, "engine")[0].identity
+            seen["engines"] = [seat.identity for seat in seats(runtime, "engine")]
 
     run(config, tmp_path / "run", disturb=look)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -68,12 +74,14 @@ def test_deepspeed_and_vllm_make_whole_steps(ray_address: str, model: Path, prob
     assert updated
     for line in updated:
         [sync] = line["syncs"].values()
-        assert (sync["transport"], sync["engines"], sync["version"]) == ("gloo", 1, line["step"] + 1)
+        assert (sync["transport"], sync["engines"], sync["version"]) == ("gloo", engines, line["step"] + 1)
         assert sync["bytes"] > 0
         assert sync["gap"] < 1e-3
         [update] = line["updates"].values()
         assert update["gap_max"] < 1e-3  # vLLM's log-probabilities are the trainer's
-    assert len(seen["engine"].children) >= 2  # its core and its worker, for whoever must end them
+    assert len(seen["engines"]) == engines
+    for identity in seen["engines"]:  # its core and its workers, for whoever must end them
+        assert len(identity.children) >= 1 + parts
     from transformers import AutoModelForCausalLM
 
     newest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
