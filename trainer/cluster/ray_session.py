@@ -226,7 +226,7 @@ class Session:
                 "_node_ip_address": "127.0.0.1",
             }
         else:
-            options["address"] = address if address == "auto" else address.removeprefix("ray://")
+            options["address"] = address
         raised: list[BaseException] = []
         connected = threading.Event()
 

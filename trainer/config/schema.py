@@ -89,10 +89,20 @@ class PolicyConfig(_Section):
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 
 
+def _wrong_device(key: str, policy: PolicyConfig, cluster: ClusterConfig) -> list[str]:
+    """Where ranks could not be where their bundles are."""
+    if policy.device == "cpu" and cluster.gpus_per_node:
+        fix = 'device = "auto", or cluster.gpus_per_node = 0'
+        return [f'{key}.device = "cpu" would leave the GPUs that its ranks are given idle. Fix: {fix}']
+    if policy.device == "cuda" and not cluster.gpus_per_node:
+        return [f'{key}.device = "cuda", and cluster.gpus_per_node = 0 gives it none. Fix: device = "auto", or GPUs']
+    return []
+
+
 def is_address(text: str) -> bool:
     """Whether `cluster.address` may be that."""
-    found = re.fullmatch(r"local|auto|(?:ray://)?[\w.-]+:(\d{1,5})", text)
-    return found is not None and int(found[1] or 0) <= 65_535
+    found = re.fullmatch(r"local|auto|[\w.-]+:(\d{1,5})", text)
+    return found is not None and 0 < int(found[1] or 1) <= 65_535
 
 
 class ClusterConfig(_Section):
@@ -261,6 +271,7 @@ class TrainConfig(_Section):
             ):
                 fix = '"ipc", or "auto"'
                 wrong.append(f'cluster.transport = "store" does not take turns with the GPU of {key}. Fix: {fix}')
+            wrong += _wrong_device(key, policy, cluster) if not alone else []
         if not is_address(cluster.address):
             wrong.append(f'cluster.address = "{cluster.address}" is none. Fix: "local", "auto" or "HOST:PORT"')
         if cluster.staleness and cluster.layout != "disaggregated":

@@ -47,10 +47,14 @@ class PolicyObjective(BaseModel):
 
     @model_validator(mode="after")
     def _bounds(self) -> PolicyObjective:
-        if self.truncation is not None and self.truncation_low > self.truncation:
+        low, high = self.truncation_low, self.truncation
+        if high is None and (self.correction == "mask" or low):
+            given = 'correction = "mask"' if self.correction == "mask" else f"truncation_low = {low:g}"
+            raise ValueError(f"{given} bounds weights that truncation = none leaves out. Fix: an upper bound, such as 5")
+        if high is not None and not low <= 1 <= high:
             raise ValueError(
-                f"truncation_low = {self.truncation_low:g} is above truncation = {self.truncation:g}. "
-                "Fix: a lower bound below 1, an upper one above it"
+                f"truncation_low = {low:g} and truncation = {high:g} do not have 1 between them, the weight of tokens "
+                "of the policy's own. Fix: a lower bound of at most 1, an upper one of at least 1"
             )
         return self
 

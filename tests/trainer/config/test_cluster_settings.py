@@ -34,7 +34,9 @@ def made(cluster: dict[str, Any], policy: dict[str, Any]) -> TrainConfig:
         ({"layout": "colocated", "staleness": 1}, VLLM | DEEPSPEED, "work while ranks do"),
         ({}, DEEPSPEED, "more than one process"),
         ({"layout": "disaggregated"}, {"update": {"ranks": 2}}, "plain torch has one"),
-        *(({"address": each}, {}, "cluster.address") for each in ("", "foo", "1.2.3.4:99999", "a b:1", "host:")),
+        ({"layout": "colocated"}, VLLM | DEEPSPEED | {"device": "cpu"}, "GPUs that its ranks are given"),
+        ({"layout": "disaggregated", "gpus_per_node": 0}, DEEPSPEED | {"device": "cuda"}, "gives it none"),
+        *(({"address": each}, {}, "cluster.address") for each in ("", "foo", "1.2.3.4:99999", "a b:1", "host:", "host:0", "ray://host:10001")),
     ],
 )
 def test_what_cannot_be_is_refused(cluster: dict[str, Any], policy: dict[str, Any], told: str) -> None:
@@ -51,12 +53,15 @@ def test_what_cannot_be_is_refused(cluster: dict[str, Any], policy: dict[str, An
         ({"layout": "colocated", "transport": "store"}, VLLM),
         ({"layout": "disaggregated", "transport": "store", "staleness": 2}, VLLM | DEEPSPEED),
         ({"layout": "disaggregated", "transport": "gloo", "gpus_per_node": 0}, VLLM | DEEPSPEED),
+        ({"layout": "disaggregated", "gpus_per_node": 0}, DEEPSPEED | {"device": "cpu"}),
+        ({"layout": "disaggregated"}, DEEPSPEED | {"device": "cuda"}),
+        ({"layout": "one-process"}, {"device": "cpu"}),
     ],
 )
 def test_what_can_be_is_not(cluster: dict[str, Any], policy: dict[str, Any]) -> None:
     assert made(cluster, policy).cluster.layout == cluster["layout"]
 
 
-@pytest.mark.parametrize("text", ["local", "auto", "10.0.0.1:6379", "head-0.svc:65535", "ray://head:10001"])
+@pytest.mark.parametrize("text", ["local", "auto", "10.0.0.1:6379", "head-0.svc:65535"])
 def test_addresses(text: str) -> None:
     assert is_address(text)

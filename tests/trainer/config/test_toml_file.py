@@ -348,7 +348,7 @@ CONFIGS = st.builds(
         limits=st.builds(Limits, wall_s=POSITIVE, tokens=COUNT),
     ),
     schedule=st.just("executor-only"),
-    objective=st.builds(PolicyObjective, truncation=st.none() | POSITIVE),
+    objective=st.builds(PolicyObjective, truncation=st.none() | st.floats(1, 1e6)),
     seed=st.integers(min_value=0, max_value=2**62),
 )
 

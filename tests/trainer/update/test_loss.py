@@ -150,9 +150,27 @@ def test_importance_weights_beyond_either_bound_are_cut_or_masked() -> None:
     assert found.below.tolist() == below.tolist()
 
 
-def test_bounds_that_leave_nothing_between_them_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"truncation_low = 3 is above truncation = 2\. Fix: "):
-        PolicyObjective(truncation_low=3.0)
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ({"truncation_low": 3.0}, "truncation_low = 3 and truncation = 2 "),
+        ({"truncation_low": 1.5, "correction": "mask"}, "do not have 1 between them"),
+        ({"truncation": 0.5}, "do not have 1 between them"),
+        ({"truncation": None, "correction": "mask"}, 'correction = "mask" bounds weights that '),
+        ({"truncation": None, "truncation_low": 0.5}, r"truncation_low = 0\.5 bounds weights that "),
+    ],
+)
+def test_bounds_that_teach_nothing_or_bound_nothing_are_refused(bounds: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=f"{told}.*Fix: "):
+        PolicyObjective(**bounds)
+
+
+def test_bounds_may_meet_at_one() -> None:
+    """Tokens of the policy's own then still teach."""
+    mask = tensor([True, True])
+    objective = PolicyObjective(correction="mask", truncation=1.0, truncation_low=1.0)
+    found = terms(tensor([0.0, 0.0]), mask, [1.0], objective, behaviour=tensor([0.0, -LN2]))
+    assert found.loss.item() == pytest.approx(-1 / 2)
 
 
 def test_truncated_importance_weighs_each_token_of_the_surrogate() -> None:
@@ -242,7 +260,7 @@ OBJECTIVES = st.builds(
     aggregation=st.sampled_from(["trajectory", "token", "group"]),
     clip_low=st.floats(0.05, 0.5),
     clip_high=st.floats(0.05, 0.5),
-    truncation=st.none() | st.floats(0.5, 4.0),
+    truncation=st.none() | st.floats(1.0, 4.0),
     kl_coefficient=st.sampled_from([0.0, 0.3]),
 )
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 10_000))
