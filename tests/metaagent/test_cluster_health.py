@@ -331,12 +331,8 @@ def ray_node(port: int, *words: str, before: str = "true") -> Iterator[subproces
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(40)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+            os.killpg(process.pid, signal.SIGKILL)  # after SIGTERM it waits half a minute for whoever may drain it
+        process.wait(10)
 
 
 def listens(port: int, process: subprocess.Popen[bytes], within_s: float = 120) -> bool:

@@ -21,7 +21,7 @@ from trainer.cluster.losses import Limits
 from trainer.cluster.ranks import backend_on, on_ranks
 from trainer.cluster.ray_session import Actor, ClusterError, Limit, Session
 from trainer.cluster.run_pool import UNITS_AHEAD
-from trainer.cluster.seats import Seat, Seats, engine_environment, threads_told
+from trainer.cluster.seats import Seat, Seats, all_done, engine_environment, threads_told
 from trainer.cluster.sync import GroupTransport, StoreTransport, Transport
 from trainer.cluster.turns import take_turns, to_engines
 from trainer.config import PolicyConfig, TrainConfig
@@ -93,23 +93,27 @@ class Assembly:
                 [self._engine_seat(process) for process in placed.of("engine", name) if process.part == 0],
             )
         self.workers = [self._worker_seat(process) for process in placed.of("run_worker")]
-        await self.start_ranks()
-        for cast in self.casts.values():
-            if take_turns(config, cast.name):  # engines measure what is free when they start
+        turns = [cast for cast in self.casts.values() if take_turns(config, cast.name)]
+        if turns:  # engines measure what is free when they start
+            await self.start_ranks()
+            for cast in turns:
                 await to_engines(cast.backend, [], self.limits.call)
                 self._share_devices(cast)
+            await self._start_others()
+        else:
+            await all_done([self.start_ranks(), self._start_others()])
+        self._check_shared_devices()
+
+    async def _start_others(self) -> None:
         engines = [seat for cast in self.casts.values() for seat in cast.engines]
         self._told(f"starting {len(engines)} engines and {len(self.workers)} run workers", ())
-        # Several at once on one machine's few cores take longer than one after another.
-        await self.seats.all_up(engines, at_once=len(engines) if config.cluster.gpus_per_node else 1)
-        await self.seats.all_up(self.workers, at_once=len(self.workers))
-        self._check_shared_devices()
+        await self.seats.all_up([*engines, *self.workers])
 
     async def start_ranks(self) -> None:
         """All ranks of all policies, with the weights of the start."""
         for cast in self.casts.values():
             self._told(f"starting {len(cast.ranks)} ranks of {cast.name}", ())
-        await self.seats.all_up(self.ranks, at_once=len(self.ranks))
+        await self.seats.all_up(self.ranks)
         for cast in self.casts.values():
             actors = [seat.here for seat in cast.ranks]
             cast.backend = await asyncio.to_thread(backend_on, actors, cast.name, cast.config, self.config, self.limits)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,17 @@ def engine_environment(placed: Layout, process: Process) -> dict[str, str]:
         return {}
     binding = {"VLLM_CPU_OMP_THREADS_BIND": os.environ.get("VLLM_CPU_OMP_THREADS_BIND") or "nobind"}
     return {"CUDA_VISIBLE_DEVICES": "", **threads_told(placed, process), **binding}
+
+
+async def all_done(work: Sequence[Coroutine[Any, Any, object]]) -> None:
+    """All of it, side by side. Where one part fails the others are cancelled and waited for."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass(eq=False)
@@ -114,21 +125,18 @@ class Seats:
                 ) from None
             raise
 
-    async def all_up(self, seats: Sequence[Seat], at_once: int) -> None:
-        """The same for several, `at_once` at a time."""
-        turns = asyncio.Semaphore(max(1, at_once))
+    async def all_up(self, seats: Sequence[Seat]) -> None:
+        """The same for several: side by side on GPUs, and on CPUs as many at a time as there are, as each imports for
+        seconds on one of them."""
+        on_gpus = any(bundle.gpus for bundle in self.placed.bundles)
+        cpus = int(sum(node.cpus for node in self.placed.nodes))
+        turns = asyncio.Semaphore(len(seats) if on_gpus else max(1, cpus))
 
         async def up(seat: Seat) -> None:
             async with turns:
                 await self.up(seat)
 
-        tasks = [asyncio.ensure_future(up(seat)) for seat in seats]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await all_done([up(seat) for seat in seats])
 
     async def check_folder(self, out: Path) -> None:
         """That all nodes see the run's folder."""
@@ -163,10 +171,15 @@ class Seats:
     async def clear(self) -> None:
         """Fence all, keepers last, and give the room back."""
         others = [seat for seat in self.seated if seat.kind is not NodeKeeper]
-        for seat in others:
+
+        async def close(actor: Actor) -> None:
             with contextlib.suppress(ActorLost, CallTimedOut):
-                if seat.actor is not None and seat.first == "start":  # it has something to close
-                    await seat.actor.call("close", limit=FENCE)
+                await actor.call("close", limit=FENCE)
+
+        # Those that were told to start have something to close.
+        await asyncio.gather(
+            *(close(seat.actor) for seat in others if seat.actor is not None and seat.first == "start")
+        )
         await asyncio.gather(*(self.fence(seat) for seat in others))
         await asyncio.gather(*(self.fence(seat) for seat in self.seated))
         self.seated.clear()

@@ -169,9 +169,7 @@ class Crew:
         ]
         seats = [seat for cast in self.casts.values() for seat in cast.engines]
         self._told(f"starting {len(seats)} engines and {len(self.workers)} run workers")
-        # Several at once on one machine's few cores take longer than one after another.
-        await self.seats.all_up(seats, at_once=len(seats) if cluster.gpus_per_node else 1)
-        await self.seats.all_up(self.workers, at_once=len(self.workers))
+        await self.seats.all_up([*seats, *self.workers])
         return await self._watched()
 
     def _gpus(self, nodes: list[Node]) -> int:

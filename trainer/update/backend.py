@@ -50,7 +50,9 @@ class PolicyObjective(BaseModel):
         low, high = self.truncation_low, self.truncation
         if high is None and (self.correction == "mask" or low):
             given = 'correction = "mask"' if self.correction == "mask" else f"truncation_low = {low:g}"
-            raise ValueError(f"{given} bounds weights that truncation = none leaves out. Fix: an upper bound, such as 5")
+            raise ValueError(
+                f"{given} bounds weights that truncation = none leaves out. Fix: an upper bound, such as 5"
+            )
         if high is not None and not low <= 1 <= high:
             raise ValueError(
                 f"truncation_low = {low:g} and truncation = {high:g} do not have 1 between them, the weight of tokens "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,26 +40,27 @@ for _name, _value in ENVIRONMENT.items():  # before Ray is imported, which reads
 
 @contextmanager
 def ray_of_its_own(cpus: int = 4) -> Iterator[str]:
-    """A head node in a session of its own; its address. No `ray stop`, which would end those of others, too."""
+    """A head node in a session of its own; its address."""
     port = 20_000 + os.getpid() % 20_000
     words = [Path(sys.executable).parent / "ray", "start", "--head", "--block", "--port", port, "--num-cpus", cpus]
     words += ["--include-dashboard", "false", "--disable-usage-stats", "--node-ip-address", "127.0.0.1"]
-    words += ["--dashboard-agent-listen-port", port + 1, "--temp-dir", f"/tmp/ray-{os.getpid()}"]
-    head = subprocess.Popen(
-        list(map(str, words)),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
+    words += ["--dashboard-agent-listen-port", port + 1]
+    with head_node(list(map(str, words)), f"/tmp/ray-{os.getpid()}"):
         yield f"127.0.0.1:{port}"
+
+
+@contextmanager
+def head_node(words: list[str], folder: str, **options: Any) -> Iterator[None]:
+    """A `ray start --block`, and all that is in its process group, until the end. No `ray stop`, which would end the
+    Rays of others, too; no SIGTERM, after which a node waits half a minute for whoever may drain it."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **options}
+    head = subprocess.Popen([*words, "--temp-dir", folder], start_new_session=True, **quiet)
+    try:
+        yield
     finally:
-        os.killpg(head.pid, signal.SIGTERM)
-        try:
-            head.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(head.pid, signal.SIGKILL)
-            head.wait(10)
+        os.killpg(head.pid, signal.SIGKILL)
+        head.wait(10)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def clustered(model: Path, problems: Path, address: str, *, engines: int = 1, ranks: int = 0, **changes: Any) -> Any:

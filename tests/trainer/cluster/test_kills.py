@@ -232,6 +232,8 @@ def test_a_node_is_lost_and_another_one_comes(model: Path, problems: Path, tmp_p
         assert [name for name in phases if name.startswith("going back")]
         assert gone(struck, 30)
     finally:
+        for each in cluster.list_all_nodes():
+            cluster.remove_node(each, allow_graceful=False)  # which waits half a minute for each
         cluster.shutdown()
     training.run(alone(config), tmp_path / "alone")
     assert steps_of(tmp_path / "run") == steps_of(tmp_path / "alone")

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +20,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("deepspeed")
 
-from clusters import ENVIRONMENT
+from clusters import ENVIRONMENT, head_node
 
 PAGE = Path(__file__).parents[3] / "docs" / "cluster.md"
 BIN = Path(sys.executable).parent
@@ -76,22 +75,12 @@ class Shell:
 
     @contextmanager
     def head(self, words: list[str], dashboard: int) -> Iterator[None]:
-        """The head node, beside what other Rays of this machine have; it ends with what it started."""
-        apart = ["--block", "--temp-dir", f"/tmp/ray-page-{os.getpid()}", "--dashboard-port", str(dashboard)]
-        apart += ["--dashboard-agent-listen-port", str(free_port()), "--num-cpus", "4"]
+        """The head node, beside what other Rays of this machine have."""
+        apart = ["--block", "--dashboard-port", str(dashboard), "--dashboard-agent-listen-port", str(free_port())]
         with self.lines.open("w") as log:
-            head = subprocess.Popen(
-                [*words, *apart], cwd=self.home, env=self.environment, stdout=log, stderr=log, start_new_session=True
-            )
-            try:
+            settings = {"cwd": self.home, "env": self.environment, "stdout": log, "stderr": log}
+            with head_node([*words, *apart, "--num-cpus", "4"], f"/tmp/ray-page-{os.getpid()}", **settings):
                 yield
-            finally:
-                os.killpg(head.pid, signal.SIGTERM)
-                try:
-                    head.wait(60)
-                except subprocess.TimeoutExpired:
-                    os.killpg(head.pid, signal.SIGKILL)
-                    head.wait(10)
 
     def until(self, words: list[str], limit_s: float = 90) -> str:
         """What a command says, once it works."""

@@ -36,7 +36,10 @@ def made(cluster: dict[str, Any], policy: dict[str, Any]) -> TrainConfig:
         ({"layout": "disaggregated"}, {"update": {"ranks": 2}}, "plain torch has one"),
         ({"layout": "colocated"}, VLLM | DEEPSPEED | {"device": "cpu"}, "GPUs that its ranks are given"),
         ({"layout": "disaggregated", "gpus_per_node": 0}, DEEPSPEED | {"device": "cuda"}, "gives it none"),
-        *(({"address": each}, {}, "cluster.address") for each in ("", "foo", "1.2.3.4:99999", "a b:1", "host:", "host:0", "ray://host:10001")),
+        *(
+            ({"address": each}, {}, "cluster.address")
+            for each in ("", "foo", "1.2.3.4:99999", "a b:1", "host:", "host:0", "ray://host:10001")
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(cluster: dict[str, Any], policy: dict[str, Any], told: str) -> None:
