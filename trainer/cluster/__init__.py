@@ -5,8 +5,10 @@ Not here: the loop (`trainer.run`), what memory a run needs (`trainer.run.needs`
 """
 
 from trainer.cluster.actors import RunWorker, Work
+from trainer.cluster.advice import Unplaceable
 from trainer.cluster.crew_worker import Job, Player
-from trainer.cluster.layout import Bundle, Layout, Node, Process, Unplaceable, layout, shown
+from trainer.cluster.layout import layout, placeable
+from trainer.cluster.places import Bundle, Layout, Node, Process, shown
 from trainer.cluster.ray_session import ClusterError, Limit, Session
 from trainer.cluster.runtime import ClusterRuntime
 from trainer.cluster.spread import Crew
@@ -27,5 +29,6 @@ __all__ = [
     "Unplaceable",
     "Work",
     "layout",
+    "placeable",
     "shown",
 ]

@@ -16,8 +16,9 @@ from typing import Any
 
 from trainer.cluster.actors import EngineActor, RankActor, RunWorker, Work
 from trainer.cluster.engine_pool import PoolTable
-from trainer.cluster.layout import Process, layout, shown
+from trainer.cluster.layout import layout
 from trainer.cluster.losses import Limits
+from trainer.cluster.places import Process, shown
 from trainer.cluster.ranks import backend_on, on_ranks
 from trainer.cluster.ray_session import Actor, ClusterError, Limit, Session
 from trainer.cluster.run_pool import UNITS_AHEAD

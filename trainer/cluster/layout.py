@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
 
-from trainer.config import ClusterConfig, EngineConfig, PolicyConfig, TrainConfig
+from trainer.cluster.advice import Option, Refused, all_of
+from trainer.cluster.places import Bundle, Kind, Layout, Node, Process
+from trainer.config import ClusterConfig, EngineConfig, TrainConfig
 
 SMALLEST_SHARE = 0.1
 """Of a CPU, for one process."""
@@ -28,74 +31,6 @@ RANK_SHARE = 0.5
 """Of a GPU, where an engine has the rest. Ray counts it; memory is not divided by it."""
 _STEP = 10_000
 """Ray counts resources in 1 / 10,000."""
-
-Kind = Literal["rank", "engine", "run_worker", "keeper", "driver"]
-
-
-class Unplaceable(ValueError):
-    """A run that these nodes cannot hold. The message says what lacks, by how much, and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    id: str
-    """Ray's."""
-    address: str
-    cpus: float
-    gpus: int
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """One bundle of the placement group, to be held by the node with this id."""
-
-    node: str
-    cpus: float
-    gpus: int = 0
-
-    @property
-    def resources(self) -> dict[str, float]:
-        """As Ray's `placement_group` takes them."""
-        return {name: count for name, count in (("CPU", self.cpus), ("GPU", float(self.gpus))) if count}
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One actor, or one part of an engine."""
-
-    kind: Kind
-    node: str
-    bundle: int | None
-    """The position of its bundle; None for the driver, which is there before."""
-    cpus: float = 0.0
-    gpus: float = 0.0
-    policy: str = ""
-    number: int = 0
-    """Of a rank or an engine within its policy, else of a worker or keeper in the whole run."""
-    part: int = 0
-    """Of an engine that lies in several bundles."""
-    parts: int = 1
-    """Of an engine that lies in one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    nodes: tuple[Node, ...]
-    """Those that are used, the driver's first if it is among them."""
-    bundles: tuple[Bundle, ...]
-    processes: tuple[Process, ...]
-
-    def of(self, kind: Kind, policy: str = "") -> list[Process]:
-        """In the order of their numbers and parts; of all policies unless one is named."""
-        return [each for each in self.processes if each.kind == kind and policy in ("", each.policy)]
-
-    def threads(self, process: Process) -> int:
-        """For each of its parts, of its node's CPUs, if all that do the same there have equal shares; one at least.
-        What does something else is left out, as it mostly waits for them."""
-        node = next(node for node in self.nodes if node.id == process.node)
-        alike = [each for each in self.processes if (each.kind, each.node) == (process.kind, process.node)]
-        return max(1, int(node.cpus // sum(each.parts for each in alike)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +50,119 @@ class _Group:
 def layout(config: TrainConfig, nodes: Sequence[Node]) -> Layout:
     """Place everything on the first `cluster.nodes` nodes that have `cluster.gpus_per_node` GPUs: the driver's, which
     is the first in the list, then the others by their ids. Raises `Unplaceable`."""
-    groups = [group for name, policy in config.policies.items() for group in _groups(config, name, policy)]
-    return _placed(config.cluster, groups, nodes)
+    try:
+        return _of_run(config, nodes)
+    except Refused as refused:
+        raise refused.advised(partial(_accepts, config, nodes)) from None
 
 
 def engines_alone(cluster: ClusterConfig, engines: Mapping[str, EngineConfig], nodes: Sequence[Node]) -> Layout:
     """The same without ranks, for what trains nothing; `engines` are each policy's, and may be none. `cluster.layout`
     says nothing then."""
-    groups = [_Group(name, "engines", each.tensor_parallel, each.replicas) for name, each in engines.items()]
-    return _placed(cluster, groups, nodes)
+
+    def place(cluster: ClusterConfig, engines: Mapping[str, EngineConfig], nodes: Sequence[Node]) -> Layout:
+        groups = [_Group(name, "engines", each.tensor_parallel, each.replicas) for name, each in engines.items()]
+        return _placed(cluster, groups, nodes)
+
+    def accepts(option: Option) -> bool:
+        changed = cluster.model_copy(update=dict(option.cluster))
+        try:
+            others = {
+                name: each.model_copy(update=option.policies.get(name, {}).get("engine", {}))
+                for name, each in engines.items()
+            }
+            place(changed, others, _with_more(nodes, cluster, changed))
+        except Refused:
+            return False
+        return True
+
+    try:
+        return place(cluster, engines, nodes)
+    except Refused as refused:
+        raise refused.advised(accepts) from None
+
+
+def placeable(config: TrainConfig, nodes: Sequence[Node]) -> bool:
+    """Whether `layout` has a place for everything; quicker, as it looks for no advice."""
+    try:
+        _of_run(config, nodes)
+    except Refused:
+        return False
+    return True
+
+
+def _accepts(config: TrainConfig, nodes: Sequence[Node], option: Option) -> bool:
+    """Whether the run would be started with other settings."""
+    values: dict[str, Any] = config.model_dump()
+    values["cluster"] |= option.cluster
+    for name, sections in option.policies.items():
+        for section, keys in sections.items():
+            values["policies"][name][section] |= keys
+    try:
+        changed = TrainConfig.model_validate(values)
+    except ValueError:
+        return False
+    return placeable(changed, _with_more(nodes, config.cluster, changed.cluster))
+
+
+def _with_more(nodes: Sequence[Node], now: ClusterConfig, changed: ClusterConfig) -> list[Node]:
+    """If more nodes are asked for than now, as many more like the best one."""
+    more = changed.nodes if changed.nodes > now.nodes else 0
+    best = max(nodes, key=lambda node: node.gpus, default=None)
+    return [*nodes, *(replace(best, id=f"{best.id}+{number}") for number in range(more) if best is not None)]
+
+
+def _of_run(config: TrainConfig, nodes: Sequence[Node]) -> Layout:
+    names = list(config.policies)
+    match config.cluster.layout:
+        case "one-process":
+            either = Option('cluster.layout = "disaggregated" or "colocated"')
+            raise Refused('cluster.layout = "one-process" needs no places', either)
+        case "disaggregated":
+            groups = [group for name in names for group in _apart(config, name)]
+        case "colocated":
+            if odd := [name for name in names if config.policies[name].update.ranks != _slots(config, name)]:
+                raise _unequal(config, odd)
+            groups = [_together(config, name) for name in names]
+    return _placed(config.cluster, groups, nodes)
+
+
+def _apart(config: TrainConfig, name: str) -> list[_Group]:
+    engine = config.policies[name].engine
+    ranks = _Group(name, "ranks", 1, config.policies[name].update.ranks)
+    return [ranks, _Group(name, "engines", engine.tensor_parallel, engine.replicas)]
+
+
+def _together(config: TrainConfig, name: str) -> _Group:
+    engine = config.policies[name].engine
+    return _Group(name, "both", engine.tensor_parallel, engine.replicas)
+
+
+def _slots(config: TrainConfig, name: str) -> int:
+    """GPUs of a policy's engines."""
+    engine = config.policies[name].engine
+    return engine.replicas * engine.tensor_parallel
+
+
+def _unequal(config: TrainConfig, odd: Sequence[str]) -> Refused:
+    """Of colocated policies whose ranks are not as many as their engines' GPUs."""
+    what: list[str] = []
+    ranks: list[tuple[str, str, dict[str, Any]]] = []
+    fewer: list[tuple[str, str, dict[str, Any]]] = []
+    for name in odd:
+        update, engine, slots = config.policies[name].update, config.policies[name].engine, _slots(config, name)
+        what.append(
+            f"policies.{name}: {update.ranks} ranks and {engine.replicas} engines x {engine.tensor_parallel} "
+            f"(tensor_parallel) = {slots} cannot share GPUs one to one"
+        )
+        backend = {"backend": "deepspeed"} if update.backend == "torch" else {}
+        ranks.append((name, "update", {**backend, "ranks": slots}))
+        fewer.append((name, "engine", {"replicas": max(1, update.ranks // engine.tensor_parallel)}))
+    divides = all(
+        config.policies[name].update.ranks % config.policies[name].engine.tensor_parallel == 0 for name in odd
+    )
+    apart = Option('cluster.layout = "disaggregated"', {"layout": "disaggregated"})
+    return Refused("; ".join(what), all_of(ranks), *([all_of(fewer)] if divides else []), apart)
 
 
 def _placed(cluster: ClusterConfig, groups: Sequence[_Group], nodes: Sequence[Node]) -> Layout:
@@ -132,47 +171,31 @@ def _placed(cluster: ClusterConfig, groups: Sequence[_Group], nodes: Sequence[No
         free = [cluster.gpus_per_node] * len(used)
         homes = _homes(groups, free)
         if homes is None:
-            raise Unplaceable(_lacking(groups, free))
+            raise _lacking(groups, free)
     else:
         homes = _homes_on_cpus(groups, [max(0, int(n.cpus) - cluster.run_workers_per_node) for n in used])
     return _filled(cluster, nodes[0].id, used, groups, homes)
 
 
-def _groups(config: TrainConfig, name: str, policy: PolicyConfig) -> list[_Group]:
-    ranks, replicas, parallel = policy.update.ranks, policy.engine.replicas, policy.engine.tensor_parallel
-    match config.cluster.layout:
-        case "one-process":
-            fix = 'cluster.layout = "disaggregated" or "colocated"'
-            raise Unplaceable(f'cluster.layout = "one-process" needs no places. Fix: {fix}')
-        case "disaggregated":
-            return [_Group(name, "ranks", 1, ranks), _Group(name, "engines", parallel, replicas)]
-        case "colocated":
-            if ranks != replicas * parallel:
-                fewer = f"engine.replicas = {ranks // parallel}, or " if ranks % parallel == 0 else ""
-                raise Unplaceable(
-                    f"policies.{name}: {ranks} ranks and {replicas} engines x {parallel} (tensor_parallel) = "
-                    f"{replicas * parallel} cannot share GPUs one to one. Fix: update.ranks = {replicas * parallel}, "
-                    f'or {fewer}cluster.layout = "disaggregated"'
-                )
-            return [_Group(name, "both", parallel, replicas)]
-
-
 def _used(cluster: ClusterConfig, nodes: Sequence[Node]) -> list[Node]:
     wanted, gpus = cluster.nodes, cluster.gpus_per_node
     if not nodes:
-        raise Unplaceable(f"cluster.nodes = {wanted}, and there is no node. Fix: start Ray on {wanted}")
+        raise Refused(f"cluster.nodes = {wanted}, and there is no node", Option(f"start Ray on {wanted}"))
     ordered = [nodes[0], *sorted(nodes[1:], key=lambda node: node.id)]
     fit = [node for node in ordered if node.gpus >= gpus]
     if len(fit) < wanted:
-        less = sorted(node.gpus for node in ordered if node.gpus < gpus)
+        less = sorted((node.gpus for node in ordered if node.gpus < gpus), reverse=True)
         of_these = f" of {gpus} GPUs; {len(less)} more have {', '.join(map(str, less))}" if less else ""
-        fix = [f"start {wanted - len(fit)} more"]
-        fix += [f"cluster.gpus_per_node = {less[-1]}"] if less and less[-1] else []
-        fix += [f"cluster.nodes = {len(fit)} with fewer ranks and engines"] if fit else []
-        raise Unplaceable(
-            f"cluster.nodes = {wanted}, and there are {len(fit)}{of_these}: {wanted - len(fit)} too few. "
-            f"Fix: {', or '.join(fix)}"
-        )
+        options = [Option(f"start {wanted - len(fit)} more")]
+        if len(ordered) >= wanted:
+            most = sorted((node.gpus for node in ordered), reverse=True)[wanted - 1]
+            on_cpus = "" if most else ", for CPUs in their place"
+            options.append(Option(f"cluster.gpus_per_node = {most}{on_cpus}", {"gpus_per_node": most}))
+        if fit:
+            one = f"cluster.nodes = {len(fit)}"
+            options.append(Option(one, {"nodes": len(fit)}, otherwise=f"{one} with fewer ranks and engines"))
+        what = f"cluster.nodes = {wanted}, and there are {len(fit)}{of_these}: {wanted - len(fit)} too few"
+        raise Refused(what, *options)
     return fit[:wanted]
 
 
@@ -219,12 +242,13 @@ def _homes_on_cpus(groups: Sequence[_Group], free: Sequence[int]) -> list[list[i
     raise AssertionError("one node with room for all takes all")
 
 
-def _lacking(groups: Sequence[_Group], free: Sequence[int]) -> str:
+def _lacking(groups: Sequence[_Group], free: Sequence[int]) -> Refused:
     widest = max(group.size for group in groups)
     if widest > free[0]:
-        return (
+        return Refused(
             f"an engine of tensor_parallel = {widest} needs {widest} GPUs of one node, and nodes have {free[0]}: "
-            f"{widest - free[0]} too few. Fix: tensor_parallel = {free[0]} or less"
+            f"{widest - free[0]} too few",
+            _narrower(groups, free[0]),
         )
     needed, there = sum(group.total for group in groups), sum(free)
     parts = [
@@ -233,26 +257,33 @@ def _lacking(groups: Sequence[_Group], free: Sequence[int]) -> str:
         else f"policies.{group.policy} {group.count} engines x {group.size}"
         for group in groups
     ]
-    what = f"{needed} GPUs are needed ({', '.join(parts)})"
-    here = f"{len(free)} nodes x {free[0]} = {there} are there"
-    enough = next(nodes for nodes in itertools.count(len(free)) if _homes(groups, [free[0]] * nodes) is not None)
+    what = f"{needed} GPUs are needed ({', '.join(parts)}), and {len(free)} nodes x {free[0]} = {there} are there"
+    counts = itertools.count(max(len(free), -(-needed // free[0])))
+    enough = next(nodes for nodes in counts if _homes(groups, [free[0]] * nodes) is not None)
+    more = Option(f"cluster.nodes = {enough}", {"nodes": enough})
     if needed > there:
-        fix = [f"cluster.nodes = {enough}", _fewer(groups)]
-        fix += ['cluster.layout = "colocated"'] if _could_share(groups, free) else []
-        return f"{what}, and {here}: {needed - there} too few. Fix: {', or '.join(fix)}"
-    return (
-        f"{what}, and {here}, but no way was found that keeps each engine's GPUs on one node. "
-        f"Fix: cluster.nodes = {enough}, or sizes of tensor_parallel that divide {free[0]}"
-    )
+        # With `nodes`, it is not tried on more of them, which alone would help.
+        shared = Option('cluster.layout = "colocated"', {"layout": "colocated", "nodes": len(free)})
+        return Refused(f"{what}: {needed - there} too few", more, Option(_fewer(groups)), shared)
+    powers = [size for size in _POWERS if size < widest]
+    narrower = [_narrower(groups, size) for size in reversed(powers)]
+    what = f"{what}, but no way was found that keeps each engine's GPUs on one node"
+    return Refused(what, more, *narrower)
 
 
-def _could_share(groups: Sequence[_Group], free: Sequence[int]) -> bool:
-    """Whether ranks and engines have room if each rank lies beside an engine, or a part of one."""
-    ranks = {group.policy: group.total for group in groups if group.kind == "ranks"}
-    engines = [group for group in groups if group.kind == "engines"]
-    if not ranks or any(ranks.get(group.policy) != group.total for group in engines):
-        return False
-    return _homes([_Group(group.policy, "both", group.size, group.count) for group in engines], free) is not None
+_POWERS = [2**power for power in range(10)]
+
+
+def _narrower(groups: Sequence[_Group], most: int) -> Option:
+    """Wider engines over as many GPUs as are a power of two, which divides a model's heads most likely."""
+    size = max(power for power in _POWERS if power <= most)
+    sections: list[tuple[str, str, dict[str, Any]]] = []
+    for group in groups:
+        if group.kind != "ranks" and group.size > most:
+            sections.append((group.policy, "engine", {"tensor_parallel": size}))
+            if group.kind == "both":
+                sections.append((group.policy, "update", {"ranks": group.count * size}))
+    return all_of(sections)
 
 
 def _fewer(groups: Sequence[_Group]) -> str:
@@ -317,10 +348,10 @@ def _cpu_shares(
         share = min(1.0, math.floor(node.cpus / count * _STEP) / _STEP)
         if share < SMALLEST_SHARE:
             least = math.ceil(count * SMALLEST_SHARE * 10) / 10
-            raise Unplaceable(
+            raise Refused(
                 f"node {node.address} has {node.cpus:g} CPUs for {count} processes, which is less than "
-                f"{SMALLEST_SHARE:g} for each: {least - node.cpus:g} too few. Fix: a smaller "
-                f"cluster.run_workers_per_node, {_fewer(groups)}, or more nodes"
+                f"{SMALLEST_SHARE:g} for each: {least - node.cpus:g} too few",
+                Option(f"a smaller cluster.run_workers_per_node, {_fewer(groups)}, or more nodes"),
             )
         shares.append(share)
     return shares
@@ -331,52 +362,3 @@ def _times(share: float, count: int) -> float:
 
 
 # Shown
-
-
-def shown(placed: Layout) -> list[str]:
-    """For people: a line for each node, and below it one for each policy that has something there."""
-    lines = []
-    driver = placed.of("driver")[0].node
-    for node in placed.nodes:
-        here = [each for each in placed.processes if each.node == node.id]
-        gpus = sum(bundle.gpus for bundle in placed.bundles if bundle.node == node.id)
-        cpus = sum(each.cpus for each in here)
-        workers = [each for each in here if each.kind == "run_worker"]
-        parts = [f"{node.cpus:g} CPUs ({cpus:.4g} taken)", f"{node.memory_bytes / 2**30:.0f} GiB"]
-        parts[:0] = [f"{node.gpus} GPUs ({gpus} taken)"] if node.gpus else []
-        who = [*(["driver"] if node.id == driver else []), "keeper", f"{len(workers)} run workers"]
-        lines.append(f"{node.address}  {', '.join(parts)}: {', '.join(who)}")
-        share = min(each.cpus for each in workers)
-        if share < 1:
-            lines.append(f"  {share:.4g} CPUs for each process, as there are more processes than CPUs")
-        for policy in dict.fromkeys(each.policy for each in here if each.policy):
-            lines.append(f"  {policy}: {_told([each for each in here if each.policy == policy])}")
-    if all(node.id != driver for node in placed.nodes):
-        lines.append("the driver is on a node that has nothing else")
-    return lines
-
-
-def _told(processes: Sequence[Process]) -> str:
-    """`ranks 0-3, engines 0-1 of 2 GPUs each`."""
-    parts = []
-    for kind in ("rank", "engine"):
-        those = [each for each in processes if each.kind == kind]
-        numbers = sorted({each.number for each in those})
-        if numbers:
-            parts.append(f"{kind}{'s' * (len(numbers) > 1)} {_ranges(numbers)}")
-        gpus = sum(math.ceil(each.gpus) for each in those)
-        if kind == "engine" and gpus > len(numbers):
-            parts[-1] += f" of {gpus // len(numbers)} GPUs each"
-    shares = any(0 < each.gpus < 1 for each in processes)
-    return f"{' beside '.join(parts)} on the same GPUs" if shares else ", ".join(parts)
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 6`."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1][1:] = [number]
-        else:
-            spans.append([number])
-    return ", ".join("-".join(map(str, span)) for span in spans)

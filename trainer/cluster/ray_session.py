@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer.cluster.layout import Bundle, Node
+from trainer.cluster.places import Bundle, Node
 from trainer.config import ClusterConfig
 
 QUIET = {

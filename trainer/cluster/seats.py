@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from trainer.cluster.actors import NodeKeeper
-from trainer.cluster.layout import Layout, Process
 from trainer.cluster.losses import FENCE, Limits
+from trainer.cluster.places import Layout, Process
 from trainer.cluster.processes import Identity
 from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Session
 

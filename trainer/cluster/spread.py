@@ -22,8 +22,9 @@ from trainer.cluster.actors import EngineActor
 from trainer.cluster.assembly import Cast
 from trainer.cluster.crew_worker import CrewWorker, Job
 from trainer.cluster.engine_pool import PoolTable
-from trainer.cluster.layout import Node, engines_alone, shown
+from trainer.cluster.layout import engines_alone
 from trainer.cluster.losses import Limits, Restarts
+from trainer.cluster.places import Node, shown
 from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Limit, Session
 from trainer.cluster.run_pool import UNITS_AHEAD, RunPool
 from trainer.cluster.seats import Seat, Seats, engine_environment

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.cluster.advice import Unplaceable
 from trainer.cluster.assembly import Assembly
-from trainer.cluster.layout import SMALLEST_SHARE, Layout, Node, Unplaceable, layout, shown
-from trainer.config.schema import TrainConfig
+from trainer.cluster.layout import SMALLEST_SHARE, engines_alone, layout
+from trainer.cluster.places import Layout, Node, shown
+from trainer.config.schema import ClusterConfig, EngineConfig, TrainConfig
 
 GIB = 1 << 30
 
@@ -173,7 +175,8 @@ def test_a_layout_is_shown_node_by_node() -> None:
             {"layout": "colocated", "nodes": 1},
             nodes(1),
             "policies.p0: 8 ranks and 4 engines x 1 (tensor_parallel) = 4 cannot share GPUs one to one. Fix: "
-            'update.ranks = 4, or engine.replicas = 8, or cluster.layout = "disaggregated"',
+            "policies.p0.update.ranks = 4, or policies.p0.engine.replicas = 8, or "
+            'cluster.layout = "disaggregated" with cluster.nodes = 2',
         ),
         ({"p0": (8, 4, 1)}, {"nodes": 2}, [], "cluster.nodes = 2, and there is no node. Fix: start Ray on 2"),
         (
@@ -182,6 +185,20 @@ def test_a_layout_is_shown_node_by_node() -> None:
             [*nodes(1), *nodes(3, gpus=4)[1:]],
             "cluster.nodes = 3, and there are 1 of 8 GPUs; 2 more have 4, 4: 2 too few. Fix: start 2 more, or "
             "cluster.gpus_per_node = 4, or cluster.nodes = 1 with fewer ranks and engines",
+        ),
+        (
+            {"p0": (2, 1, 1)},
+            {"nodes": 3},
+            [*nodes(1), *nodes(2, gpus=4)[1:], *nodes(3, gpus=2)[2:]],
+            "cluster.nodes = 3, and there are 1 of 8 GPUs; 2 more have 4, 2: 2 too few. Fix: start 2 more, or "
+            "cluster.gpus_per_node = 2, or cluster.nodes = 1",
+        ),
+        (
+            {"p0": (2, 1, 1)},
+            {"nodes": 1},
+            nodes(1, gpus=0),
+            "cluster.nodes = 1, and there are 0 of 8 GPUs; 1 more have 0: 1 too few. Fix: start 1 more, or "
+            "cluster.gpus_per_node = 0, for CPUs in their place",
         ),
         (
             {"p0": (8, 4, 1), "p1": (4, 1, 2)},
@@ -203,15 +220,16 @@ def test_a_layout_is_shown_node_by_node() -> None:
             {"nodes": 3},
             nodes(3),
             "an engine of tensor_parallel = 16 needs 16 GPUs of one node, and nodes have 8: 8 too few. Fix: "
-            "tensor_parallel = 8 or less",
+            "policies.p0.engine.tensor_parallel = 8",
         ),
         (
             {"p0": (1, 3, 5)},
             {"nodes": 2},
             nodes(2),
             "16 GPUs are needed (policies.p0 1 ranks x 1, policies.p0 3 engines x 5), and 2 nodes x 8 = 16 are there, "
-            "but no way was found that keeps each engine's GPUs on one node. Fix: cluster.nodes = 3, or sizes of "
-            "tensor_parallel that divide 8",
+            "but no way was found that keeps each engine's GPUs on one node. Fix: cluster.nodes = 3, or "
+            "policies.p0.engine.tensor_parallel = 4, or policies.p0.engine.tensor_parallel = 2, or "
+            "policies.p0.engine.tensor_parallel = 1",
         ),
         (
             {"p0": (20, 1, 1)},
@@ -239,44 +257,78 @@ def test_what_cannot_be_placed_is_told_with_numbers(
 # For all
 
 
+def applied(run: TrainConfig, option: str) -> dict[str, Any] | None:
+    """The configuration with what an option says, if it says it in full."""
+    values = run.model_dump(mode="json")
+    said = re.findall(r'([a-z_]+\.[\w.]+) = (?:"([\w-]+)"|(\d+))', option)
+    rest = re.sub(r'([a-z_]+\.[\w.]+) = ("[\w-]+"|\d+)|, for CPUs in their place| and | with ', "", option)
+    if not said or rest:
+        return None
+    for key, word, number in said:
+        *sections, name = key.split(".")
+        part = values
+        for section in sections:
+            part = part[section]
+        part[name] = word or int(number)
+    return values
+
+
 @given(
-    policies=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=2),
-    colocated=st.booleans(),
-    count=st.integers(1, 4),
-    gpus=st.sampled_from([1, 4, 8]),
+    policies=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 6), st.integers(1, 16)), min_size=1, max_size=2),
+    cluster=st.fixed_dictionaries(
+        {
+            "layout": st.sampled_from(["colocated", "disaggregated"]),
+            "nodes": st.integers(1, 4),
+            "gpus_per_node": st.sampled_from([0, 1, 4, 8]),
+        },
+        optional={"staleness": st.integers(0, 1), "transport": st.sampled_from(["auto", "store", "nccl", "ipc"])},
+    ),
+    torch=st.booleans(),
+    gpus=st.lists(st.sampled_from([0, 2, 4, 8]), min_size=1, max_size=5),
 )
-def test_where_advice_gives_a_value_that_value_is_accepted(
-    policies: list[tuple[int, int, int]], colocated: bool, count: int, gpus: int
+def test_what_is_advised_is_accepted(
+    policies: list[tuple[int, int, int]], cluster: dict[str, Any], torch: bool, gpus: list[int]
 ) -> None:
     named = {f"p{number}": sizes for number, sizes in enumerate(policies)}
-    settings = {"layout": "colocated" if colocated else "disaggregated", "nodes": count, "gpus_per_node": gpus}
-    there = nodes(100, gpus)
-    for _ in range(2 * len(policies) + 2):  # one value of each policy at a time, and at last the number of nodes
-        try:
-            layout(config(named, **settings), there)
-        except Unplaceable as error:
-            told, _, fix = str(error).partition("Fix: ")
+    try:
+        values = config(named).model_dump(mode="json")
+        for policy in values["policies"].values() if torch else ():
+            policy["update"] = {}
+        run = TrainConfig.model_validate({**values, "cluster": {"layout": "disaggregated", **cluster}})
+    except ValueError:
+        return  # refused for other reasons
+    there = [Node(f"n{number}", "a", 512, each, 0) for number, each in enumerate(gpus)]
+    more = [Node(f"more{number}", "a", 512, max(gpus), 0) for number in range(300)]
+    try:
+        layout(run, there)
+    except Unplaceable as error:
+        fix = str(error).partition("Fix: ")[2]
+    else:
+        return
+    for option in fix.split(", or "):
+        values = applied(run, option)
+        if values is not None:
+            changed = TrainConfig.model_validate(values)
+            layout(changed, [*there, *(more if changed.cluster.nodes > run.cluster.nodes else [])])
         else:
-            return
-        if said := re.search(r"cluster.nodes = (\d+)", fix):
-            layout(config(named, **{**settings, "nodes": int(said[1])}), there)
-            if "colocated" in fix:
-                layout(config(named, **{**settings, "layout": "colocated"}), there)
-            return
-        if said := re.search(r"update.ranks = (\d+)", fix):
-            name = told.partition("policies.")[2].partition(":")[0]
-            ranks, replicas, parallel = named[name]
-            if other := re.search(r"engine.replicas = (\d+)", fix):
-                assert int(other[1]) * parallel == ranks
-            named[name] = (int(said[1]), replicas, parallel)
-        else:
-            said = re.search(r"tensor_parallel = (\d+) or less", fix)
-            assert said, fix
-            most = int(said[1])
-            named = {
-                name: (ranks, replicas, min(parallel, most)) for name, (ranks, replicas, parallel) in named.items()
-            }
-    raise AssertionError(f"{named}, {settings}: still refused")
+            assert re.search(r"^start \d+ more|fewer ranks|run_workers_per_node|more nodes", option), option
+
+
+def test_advice_for_engines_alone_is_accepted_too() -> None:
+    cluster = ClusterConfig(nodes=2, gpus_per_node=8)
+    engines = {"executor": EngineConfig(replicas=3, tensor_parallel=6)}
+    with pytest.raises(Unplaceable, match=r"18 GPUs.*Fix: cluster\.nodes = 3, or fewer engine\.replicas$"):
+        engines_alone(cluster, engines, nodes(2))
+    with pytest.raises(Unplaceable, match=r"Fix: start 1 more, or cluster\.nodes = 1 with fewer ranks and engines$"):
+        engines_alone(cluster, engines, nodes(1))
+    few = {"executor": EngineConfig(replicas=2)}
+    with pytest.raises(Unplaceable, match=r"Fix: start 1 more, or cluster\.nodes = 1$"):
+        engines_alone(cluster, few, nodes(1))
+
+
+def test_a_refusal_of_a_large_run_is_quick() -> None:
+    with pytest.raises(Unplaceable, match=r"8000 GPUs are needed .*Fix: cluster\.nodes = 1000, "):
+        layout(config({"p0": (4000, 4000, 1)}, nodes=1), nodes(1))
 
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 6), st.sampled_from([1, 2, 4, 8]))

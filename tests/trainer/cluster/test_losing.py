@@ -15,8 +15,8 @@ from predicted import config
 
 from trainer.cluster import runtime as runtime_module
 from trainer.cluster.assembly import Assembly, Cast
-from trainer.cluster.layout import Process
 from trainer.cluster.losses import Limits, Restarts
+from trainer.cluster.places import Process
 from trainer.cluster.ray_session import ActorLost, ClusterError, Limit
 from trainer.cluster.run_pool import UNITS_AHEAD, RunPool
 from trainer.cluster.runtime import ClusterRuntime

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("ray")
 
 from trainer.cluster.actors import RunWorker, Work
-from trainer.cluster.layout import Bundle
 from trainer.cluster.losses import Limits
+from trainer.cluster.places import Bundle
 from trainer.cluster.ray_session import Actor, Limit, Session
 from trainer.config.schema import ClusterConfig, RolloutConfig
 from trainer.credit import paper_reward

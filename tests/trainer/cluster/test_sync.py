@@ -17,8 +17,8 @@ pytest.importorskip("transformers")
 
 from trainer.cluster.actors import EngineActor, RankActor
 from trainer.cluster.engine_pool import EnginePool, NotServing, PoolTable
-from trainer.cluster.layout import Bundle
 from trainer.cluster.losses import Limits
+from trainer.cluster.places import Bundle
 from trainer.cluster.ranks import OneRank, on_ranks, torch_rank
 from trainer.cluster.ray_session import Actor, ActorLost, Limit, Session
 from trainer.cluster.sync import StoreTransport, SyncFailed, sync

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster.layout import Node, layout
+from trainer.cluster.layout import layout
+from trainer.cluster.places import Node
 from trainer.config.schema import TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.run.needs import ClusterNeeds, PolicyNeeds
