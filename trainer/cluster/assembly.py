@@ -80,7 +80,7 @@ class Assembly:
 
     async def make(self, session: Session) -> None:
         config = self.config
-        nodes = await session.enough_nodes()
+        nodes = await session.enough_nodes(config.cluster.gpus_per_node, lambda doing: self._told(doing, ()))
         placed = layout(config, nodes)
         self._told("placing", shown(placed))
         self.seats = Seats(session, placed, self.limits)

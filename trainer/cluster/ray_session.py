@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,18 +278,25 @@ class Session:
             for each in sorted(found, key=lambda each: (each["NodeID"] != here, each["NodeManagerAddress"]))
         ]
 
-    async def enough_nodes(self) -> list[Node]:
-        """As many nodes as the configuration says, waited for."""
-        ends = time.monotonic() + self.config.start_timeout_s
-        while len(nodes := self.nodes()) < self.config.nodes:
+    async def enough_nodes(self, gpus: int, told: Callable[[str], None]) -> list[Node]:
+        """All nodes, once as many as the configuration says have `gpus` GPUs each. They are waited for, unless this
+        session has started Ray: then none can join."""
+        wanted, said = self.config.nodes, ""
+        ends = time.monotonic() + (0 if self.config.address == "local" else self.config.start_timeout_s)
+        while (fit := sum(node.gpus >= gpus for node in self.nodes())) < wanted:
+            there = f"{fit} of cluster.nodes={wanted} nodes" + (f" with {gpus} GPUs" if gpus else "")
             if time.monotonic() > ends:
+                if len(self.nodes()) >= wanted or self.config.address == "local":
+                    break  # the layout knows what would do with these
                 raise ClusterError(
-                    f"{len(nodes)} of cluster.nodes={self.config.nodes} nodes were there within "
-                    f"cluster.start_timeout_s={self.config.start_timeout_s:g}. Fix: `ray start --address HEAD:PORT` on "
-                    "the others, or lower cluster.nodes"
+                    f"{there} were there within cluster.start_timeout_s={self.config.start_timeout_s:g}. "
+                    "Fix: `ray start --address HEAD:PORT` on the others, or lower cluster.nodes"
                 )
+            if said != there:
+                told(f"waiting for nodes: {there} are there")
+                said = there
             await asyncio.sleep(POLL_S)
-        return nodes
+        return self.nodes()
 
     async def reserve(self, bundles: Sequence[Bundle]) -> Any:
         """Room for each bundle on its node, as one placement group. Raises `ClusterError` where there is none in

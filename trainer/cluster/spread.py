@@ -134,7 +134,7 @@ class Crew:
 
     async def _assembled(self, session: Session) -> Watching:
         policies = self.job.policies
-        nodes = await session.enough_nodes()
+        nodes = await session.enough_nodes(self._gpus_asked_for, self._told)
         cluster = self.cluster.model_copy(update={"gpus_per_node": self._gpus(nodes)})
         placed = engines_alone(cluster, {name: policy.engine for name, policy in policies.items()}, nodes)
         for line in shown(placed):
@@ -173,12 +173,15 @@ class Crew:
         await self.seats.all_up([*seats, *self.workers])
         return await self._watched()
 
+    @property
+    def _gpus_asked_for(self) -> int:
+        """Of each node; 0 also where they are taken as they are found."""
+        return self.cluster.gpus_per_node if self.job.policies and not self._find_gpus else 0
+
     def _gpus(self, nodes: list[Node]) -> int:
         """Of each node, for engines."""
-        if not self.job.policies:
-            return 0
-        if not self._find_gpus:
-            return self.cluster.gpus_per_node
+        if not (self.job.policies and self._find_gpus):
+            return self._gpus_asked_for
         return sorted((node.gpus for node in nodes), reverse=True)[self.cluster.nodes - 1]
 
     async def _watched(self) -> Watching:
