@@ -12,7 +12,7 @@ Formulas over a configuration and the models' shapes; docs/cluster.md has them. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from pydantic import BaseModel
@@ -22,12 +22,14 @@ from trainer.run.gpus import GPUS
 from trainer.run.memory import (
     Memory,
     cache_per_token,
+    checkpoint_bytes,
     engine_memory,
     engine_number_bytes,
     offloaded,
     rank_at_rest,
     rank_at_work,
 )
+from trainer.run.remedies import divides_heads, remedy
 from trainer.run.sizes import NUMBER_BYTES, ModelSize, UnknownSize, model_folder, model_size
 
 Phase = Literal["rollout", "sync", "update"]
@@ -56,8 +58,8 @@ class PolicyNeeds(BaseModel):
     turn_bytes: int = 0
     """Of each rank that go to the host when its engine has its turn, and come back."""
     host_bytes: int
-    """Of all ranks together, in their hosts' memory at most: what is offloaded, or waits for its turn, or the whole
-    model, which DeepSpeed's ranks each load once."""
+    """Of all ranks together, in their hosts' memory at most: what is offloaded, or waits for its turn, and the copy of
+    a checkpoint that is being written; or the whole model, which DeepSpeed's ranks each load once."""
     sync_bytes: int
     """All weights, once, as they are sent; each engine gets as many."""
     received_bytes: int
@@ -71,11 +73,8 @@ class ClusterNeeds(BaseModel):
     """A name in `trainer.run.gpus.GPUS`; empty without GPUs, where figures are those of processes."""
     gpu_bytes: int | None
     policies: list[PolicyNeeds]
-
-    @property
-    def lacking(self) -> list[str]:
-        """What does not fit, with what to do; none if all fits."""
-        return [wrong for policy in self.policies for wrong in _lacking(policy, self.gpu, self.gpu_bytes)]
+    lacking: list[str]
+    """What does not fit, with what to do; none if all fits."""
 
 
 def known_sizes(config: TrainConfig) -> dict[str, ModelSize]:
@@ -103,7 +102,12 @@ def cluster_needs(config: TrainConfig) -> list[ClusterNeeds]:
 def needs_on(config: TrainConfig, sizes: Mapping[str, ModelSize], gpu: str, gpu_bytes: int | None) -> ClusterNeeds:
     """On GPUs of `gpu_bytes`. Without any, vLLM's cache is not known and counted as 0."""
     policies = [_policy(name, policy, config, sizes[name], gpu_bytes or 0) for name, policy in config.policies.items()]
-    return ClusterNeeds(gpu=gpu, gpu_bytes=gpu_bytes, policies=policies)
+    lacking = [
+        line
+        for name, each in zip(config.policies, policies, strict=True)
+        for line in _lacking(each, config, sizes[name], gpu, gpu_bytes)
+    ]
+    return ClusterNeeds(gpu=gpu, gpu_bytes=gpu_bytes, policies=policies, lacking=lacking)
 
 
 def _policy(name: str, policy: PolicyConfig, config: TrainConfig, size: ModelSize, gpu_bytes: int) -> PolicyNeeds:
@@ -148,7 +152,7 @@ def _policy(name: str, policy: PolicyConfig, config: TrainConfig, size: ModelSiz
         cached_tokens=tokens,
         cached_requests=tokens / context,
         turn_bytes=turn_bytes,
-        host_bytes=max(parked + offloaded(size, policy) * ranks, loaded),
+        host_bytes=max(parked + offloaded(size, policy) * ranks + checkpoint_bytes(size, policy), loaded),
         sync_bytes=sync_bytes,
         received_bytes=sync_bytes * engines,
     )
@@ -159,30 +163,39 @@ def _sum(one: Memory, other: Memory) -> Memory:
     return Memory(**{name: count + theirs[name] for name, count in one.model_dump().items()})
 
 
-def _lacking(policy: PolicyNeeds, gpu: str, gpu_bytes: int | None) -> list[str]:
-    if gpu_bytes is None:
-        return []
+def _lacking(needs: PolicyNeeds, config: TrainConfig, size: ModelSize, gpu: str, gpu_bytes: int | None) -> list[str]:
+    name, policy = needs.name, config.policies[needs.name]
+    parallel = policy.engine.tensor_parallel
     wrong = []
-    for each in policy.gpus:
-        for phase, memory in each.phases.items():
-            if memory.total > gpu_bytes:
-                over = (memory.total - gpu_bytes) / 2**30
-                wrong.append(
-                    f"policies.{policy.name}: {phase} takes {memory.total / 2**30:.1f} GiB on a GPU with its "
-                    f"{each.holds}, {over:.1f} GiB more than an {gpu} has. Fix: {_REMEDY[phase]}"
-                )
-    if policy.cached_requests < 1:
+    if policy.engine.kind == "vllm" and not divides_heads(size, parallel):
+        fits = [str(each) for each in range(1, 2 * parallel) if divides_heads(size, each)]
         wrong.append(
-            f"policies.{policy.name}: the cache of an engine holds {policy.cached_tokens:,} tokens on an {gpu}, less "
-            "than one request of full length. Fix: a larger engine.options.gpu_memory_utilization or "
-            "engine.tensor_parallel, or smaller rollout.max_tokens"
+            f"policies.{name}: engine.tensor_parallel = {parallel} does not divide the model's {size.heads} heads, of "
+            f"which {size.key_value_heads} have keys. Fix: {' or '.join(fits)}"
         )
+    told = list(_over(needs, gpu, gpu_bytes)) if gpu_bytes else []
+    if told:
+
+        def helps(changed: PolicyConfig) -> bool:
+            return not any(_over(_policy(name, changed, config, size, gpu_bytes or 0), gpu, gpu_bytes or 0))
+
+        fix = remedy(policy, size, config.cluster.layout == "colocated", helps)
+        wrong += [f"{each}. Fix: {fix}" for each in told]
     return wrong
 
 
-_REMEDY: dict[Phase, str] = {
-    "rollout": "a smaller engine.options.gpu_memory_utilization",
-    "sync": "a smaller engine.options.gpu_memory_utilization, or more update.ranks",
-    "update": "update.zero_stage = 3, more update.ranks, a smaller max_tokens_per_micro_batch, "
-    "update.offload_optimizer = true, or lora",
-}
+def _over(needs: PolicyNeeds, gpu: str, gpu_bytes: int) -> Iterator[str]:
+    """What is more than a GPU has, and a cache that is too small."""
+    for each in needs.gpus:
+        for phase, memory in each.phases.items():
+            if memory.total > gpu_bytes:
+                over = (memory.total - gpu_bytes) / 2**30
+                yield (
+                    f"policies.{needs.name}: {phase} takes {memory.total / 2**30:.1f} GiB on a GPU with its "
+                    f"{each.holds}, {over:.1f} GiB more than an {gpu} has"
+                )
+    if needs.cached_requests < 1:
+        yield (
+            f"policies.{needs.name}: the cache of an engine holds {needs.cached_tokens:,} tokens on an {gpu}, less "
+            "than one request of full length"
+        )
