@@ -147,28 +147,25 @@ def test_an_update_that_fails_ends_the_run_which_resumes_where_it_was(
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     config, undisturbed = two_ranks
     told = (
-        (2, _runs_out, r"memory ran out after 0 steps of this update, .*Fix: ", 1),
-        (2, _learns_nothing_finite, r"the loss of sample \d+ is nan .*Fix: ", 2),
+        (_runs_out, 1, r"memory ran out after 0 steps of this update, .*Fix: "),
+        (_learns_nothing_finite, 2, r"the loss of sample \d+ is nan .*Fix: "),
     )
-    for at, blow, says, whole in told:
+    for blow, whole, says in told:
         blows = Blows()
-        struck = partial(Struck, at=at, blow=blow)
         with pytest.raises(UpdateFailed, match=says):
-            run(config, tmp_path / "run", resume=whole > 1, make=struck, disturb=blows)
+            run(config, tmp_path / "run", resume=whole > 1, make=partial(Struck, at=2, blow=blow), disturb=blows)
         assert gone(sorted(blows.seen), 30)
         checkpoints = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
         assert checkpoints[-1] == f"step-{whole:08}"
-        assert len(steps_of(tmp_path / "run")) == whole
-    run(config, tmp_path / "run", resume=True)
-    assert steps_of(tmp_path / "run") == steps_of(undisturbed)
-    assert training.final_weights(tmp_path / "run") == training.final_weights(undisturbed)
+        assert steps_of(tmp_path / "run") == steps_of(undisturbed)[:whole]
 
 
 def _in_child(config: Any, out: Path, resume: bool) -> None:
     def tell(runtime: Any, event: object) -> None:
         if hasattr(runtime, "_watching"):
             pids = [seat.identity.pid for seat in runtime._assembly.seats.seated if seat.identity]
-            (out.parent / "pids").write_text(" ".join(map(str, pids)))
+            (out.parent / "pids.new").write_text(" ".join(map(str, pids)))
+            (out.parent / "pids.new").replace(out.parent / "pids")  # this process may be killed at any time
 
     run(config, out, resume=resume, disturb=tell)
 

@@ -25,16 +25,19 @@ from clusters import ENVIRONMENT, head_node
 PAGE = Path(__file__).parents[3] / "docs" / "cluster.md"
 BIN = Path(sys.executable).parent
 LIMIT_S = 240
+STEPS = 30
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def written(beginning: str, **stand_ins: str) -> list[str]:
-    """The page's one command that begins so, with its stand-ins replaced."""
-    [found] = {line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(beginning)}
+def written(*beginning: str, **stand_ins: str) -> list[str]:
+    """The page's one command that begins with these words, with its stand-ins replaced."""
+    lines = PAGE.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    commands = {tuple(shlex.split(line, comments=True)) for line in lines if line.startswith(f"{beginning[0]} ")}
+    [found] = [list(words) for words in commands if words[: len(beginning)] == beginning]
     for name, value in stand_ins.items():
-        assert name in found, f"{name} in {found}"
-        found = found.replace(name, value)
-    return shlex.split(found, comments=True)
+        assert any(name in word for word in found), f"{name} in {found}"
+        found = [word.replace(name, value) for word in found]
+    return found
 
 
 def free_port() -> int:
@@ -82,10 +85,10 @@ class Shell:
             with head_node([*words, *apart, "--num-cpus", "4"], f"/tmp/ray-page-{os.getpid()}", **settings):
                 yield
 
-    def until(self, words: list[str], limit_s: float = 90) -> str:
-        """What a command says, once it works."""
+    def until(self, words: list[str], says: str, limit_s: float = 90) -> str:
+        """What a command says, once it works and says that."""
         ends = time.monotonic() + limit_s
-        while (done := self.tried(words)).returncode:
+        while (done := self.tried(words)).returncode or says not in done.stdout:
             assert time.monotonic() < ends, f"{shlex.join(words)}\n{done.stdout}\n{self.lines.read_text()}"
             time.sleep(1)
         return done.stdout
@@ -94,23 +97,30 @@ class Shell:
 def test_a_job_is_submitted_stopped_and_gone_on_with(model: Path, problems: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     token = tmp_path / ".ray" / "auth_token"
-    shell.run(written("ray get-auth-token"))
-    shell.run(written("chmod 600", **{"~/.ray/auth_token": str(token)}))
+    shell.run(written("ray", "get-auth-token"))
+    shell.run(written("chmod", "600", **{"~/.ray/auth_token": str(token)}))
     assert token.stat().st_mode & 0o777 == 0o600
-    shell.export(written("export RAY_AUTH_MODE"))
+    shell.export(written("export", "RAY_AUTH_MODE=token"))
     port, dashboard = free_port(), free_port()
-    with shell.head(written("ray start --head", **{"6379": str(port)}), dashboard):
-        assert "Active" in shell.until([*written("ray status"), "--address", f"127.0.0.1:{port}"])
-        shell.export(written("export RAY_API_SERVER_ADDRESS", **{"HEAD": "127.0.0.1", "8265": str(dashboard)}))
+    with shell.head(written("ray", "start", "--head", **{"6379": str(port)}), dashboard):
+        shell.until([*written("ray", "status"), "--address", f"127.0.0.1:{port}"], "Active")
+        shell.export(
+            written(
+                "export", "RAY_API_SERVER_ADDRESS=http://HEAD:8265", **{"HEAD": "127.0.0.1", "8265": str(dashboard)}
+            )
+        )
         out = tmp_path / "shared" / "runs" / "two"
         place = {"/shared/runs/two": str(out), "cluster/two_nodes": "cluster/tiny_cluster"}
-        train = "metaagent train cluster/two_nodes cluster.address=auto policies.p0.model=MODEL --out"
-        submit = written("ray job submit", **{"/shared/MODEL": str(model), **place})
-        here = [f"data.0.path={problems}", "data.0.format=problems", f"cluster.address=127.0.0.1:{port}", "steps=3"]
-        here += ["checkpoint_every=1", "rollout.questions=2", "rollout.max_prompt_tokens=512", "rollout.max_tokens=40"]
+        train = "metaagent train cluster/two_nodes cluster.address=auto policies.p0.model=MODEL --out /shared/runs/two"
+        submit = written("ray", "job", "submit", **{"/shared/MODEL": str(model), **place})
+        small = ["questions=2", "max_prompt_tokens=512", "max_tokens=40"]
+        settings = ["data.0.format=problems", f"data.0.path={problems}", f"steps={STEPS}", "checkpoint_every=1"]
+        settings += [f"cluster.address=127.0.0.1:{port}", *(f"rollout.{each}" for each in small)]
         (tmp_path / "small").mkdir()
         submit[submit.index("--working-dir") + 1] = str(tmp_path / "small")
-        said = shell.until([*submit[: submit.index("--")], "--no-wait", *submit[submit.index("--") :], *here])
+        said = shell.until(
+            [*submit[: submit.index("--")], "--no-wait", *submit[submit.index("--") :], *settings], "raysubmit_"
+        )
         [job] = set(re.findall(r"raysubmit_\w+", said))
         lines = out / "metrics.jsonl"
         ends = time.monotonic() + LIMIT_S
@@ -118,10 +128,12 @@ def test_a_job_is_submitted_stopped_and_gone_on_with(model: Path, problems: Path
             logs = shell.run(["ray", "job", "logs", job])
             assert time.monotonic() < ends, logs
             time.sleep(1)
-        shell.run(written("ray job stop", ID=job))
-        logs = shell.run(written("ray job logs --follow", ID=job))
-        assert "2 ranks" in logs
-        resume = written(f"{train} /shared/runs/two --resume", MODEL=str(model), auto=f"127.0.0.1:{port}", **place)
-        shell.run([*resume, *here])
+        shell.run(written("ray", "job", "stop", ID=job))
+        logs = shell.run(written("ray", "job", "logs", "--follow", ID=job))
+        assert "ranks 0-1" in logs
+        assert "was stopped" in logs, logs[-3000:]
+        assert lines.read_text().count("\n") < STEPS
+        resume = written(*train.split(), "--resume", MODEL=str(model), auto=f"127.0.0.1:{port}", **place)
+        shell.run([*resume, *settings])
     steps = [json.loads(line)["step"] for line in lines.read_text().splitlines()]
-    assert steps == [0, 1, 2]
+    assert steps == list(range(STEPS))

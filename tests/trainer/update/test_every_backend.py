@@ -57,7 +57,9 @@ def deepspeed_backends(stage: int) -> Callable[[pytest.FixtureRequest], Make]:
 
         ranks: Any = request.getfixturevalue("two_ranks")
 
-        def make(folder: Path, *, shared_prompts: bool = True, **settings: Any) -> Backend:
+        def make(folder: Path, **settings: Any) -> Backend:
+            if "shared_prompts" in settings:
+                pytest.skip("DeepSpeed's ranks compute every prompt for itself")
             shown = {"check_calls": True, "persistence_threshold": 40, "live_weights": 0}
             given = {"zero_stage": stage, **shown, **settings}
             if stage == 0 and settings.get("dtype") == "bfloat16":
@@ -227,13 +229,13 @@ def test_micro_batches_change_no_number(make: Make, objective: Any, budget: int)
 @OBJECTIVES
 def test_shared_prompts_change_no_number(make: Make, objective: Any, budget: int) -> None:
     settings = {"keeps_reference": True, "max_tokens_per_micro_batch": budget}
-    shared, whole = make(**settings), make(**settings, shared_prompts=False)
+    whole, shared = make(**settings, shared_prompts=False), make(**settings)
     assert_alike(shared, whole, sharing(), **CLOSE)
     assert_learn_alike(shared, whole, sharing(), objective)
 
 
 def test_shared_prompts_change_no_number_of_adapters(make: Make) -> None:
-    shared, whole = (make(lora=LoraSettings(rank=4), shared_prompts=each) for each in (True, False))
+    whole, shared = (make(lora=LoraSettings(rank=4), shared_prompts=each) for each in (False, True))
     assert_learn_alike(shared, whole, sharing(), PolicyObjective(kl_coefficient=0.1))
 
 
