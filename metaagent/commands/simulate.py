@@ -186,6 +186,7 @@ def _document(
                         for name, policy in divided.config.policies.items()
                     },
                     "compared": divided.compared,
+                    "idle_gpus": divided.idle,
                     "prediction": divided.prediction,
                 }
                 for nodes, divided in best.items()
@@ -231,7 +232,7 @@ def _show(config: TrainConfig, known: _Known, own: Prediction | None, best: dict
     if own is not None:
         heading(console, "As configured", described(config))
         fields(console, prediction_fields(own))
-    heading(console, "The fastest division of so many nodes")
+    heading(console, "The fastest division found of so many nodes")
     first = next(iter(best.values())).prediction.step_s
     pools = next(iter(best.values())).prediction.idle
     names = [f"idle {pool.replace('_', ' ')}" for pool in pools]
@@ -259,4 +260,4 @@ def _row(nodes: int, divided: Divided, first: float) -> list[str]:
     found = divided.prediction
     seconds = [shown_seconds(each) for each in (found.step_s, found.rollout_s, found.update_s, found.sync_s)]
     idle = [f"{share:.0%}" for share in found.idle.values()]
-    return [str(nodes), *seconds, *idle, f"{first / found.step_s:.2f}", described(divided.config)]
+    return [str(nodes), *seconds, *idle, f"{first / found.step_s:.2f}", described(divided.config, divided.idle)]

@@ -10,7 +10,7 @@ from trainer.config.schema import TrainConfig
 from trainer.evaluate import Diversity, spread
 from trainer.predict.costs import Costs, PolicyCosts, update_seconds
 from trainer.predict.rollout_model import rolled_out
-from trainer.predict.workload import Lengths, Requests, Workload, drawn
+from trainer.predict.workload import Lengths, Requests, Workload, drawn, sequences
 from trainer.run.sizes import ModelSize
 from trainer.run.step_report import StepReport, Timings
 from trainer.update.backend import UpdateReport
@@ -77,7 +77,8 @@ def workload(reply: float = 100, prompt: float = 0.0, designer: float = 0.0, **m
 
 def report_of(config: TrainConfig, spent: Costs, content: Workload, step: int) -> StepReport:
     """The line that a run would write if it took exactly what `spent` says."""
-    rolled = rolled_out(config, spent, content, drawn(content, config.rollout, 100 + step))
+    asked_for = drawn(content, config.rollout, 100 + step)
+    rolled, tokens_of = rolled_out(config, spent, content, asked_for), sequences(content, asked_for)
     roles: list[PolicyRole] = ["executor", *(["designer"] if content.designer else [])]
     designs = config.rollout.questions * config.rollout.designs
     requests = {"executor": content.executor, "designer": content.designer}
@@ -85,14 +86,14 @@ def report_of(config: TrainConfig, spent: Costs, content: Workload, step: int) -
     for role in roles:
         asked = requests[role]
         assert asked is not None
-        replies = [tokens - asked.prompt for tokens in rolled.sequences[role]]
+        replies = [tokens - asked.prompt for tokens in tokens_of[role]]
         lengths[role] = spread(replies)
         usage[role] = Usage(prompt_tokens=round(asked.prompt * len(replies)), completion_tokens=round(sum(replies)))
-    sequences = rolled.sequences["executor"]
-    learned = sequences[: round(content.executor.learned * len(sequences))]
+    trajectories = tokens_of["executor"]
+    learned = trajectories[: round(content.executor.learned * len(trajectories))]
     update_s = update_seconds(config.policies["p0"], spent.policies["p0"], learned)
     update = UpdateReport(
-        loss=0.0, gradient_norm=0.0, steps=1, samples=len(sequences), computed_samples=len(learned), tokens=1,
+        loss=0.0, gradient_norm=0.0, steps=1, samples=len(trajectories), computed_samples=len(learned), tokens=1,
         duration_s=update_s,
     )  # fmt: skip
     return StepReport(

@@ -15,6 +15,7 @@ from trainer.config import PolicyConfig, TrainConfig
 from trainer.predict.workload import Workload
 from trainer.run import (
     NUMBER_BYTES,
+    ClusterNeeds,
     Gpu,
     ModelSize,
     PolicyNeeds,
@@ -116,12 +117,18 @@ class Seen(BaseModel):
 
 
 def costs_of(
-    config: TrainConfig, sizes: Mapping[str, ModelSize], gpu: Gpu, workload: Workload, seen: Seen | None = None
+    config: TrainConfig,
+    sizes: Mapping[str, ModelSize],
+    gpu: Gpu,
+    workload: Workload,
+    seen: Seen | None = None,
+    needed: ClusterNeeds | None = None,
 ) -> Costs:
     """For `config`'s layout on these GPUs, or CPU cores. All processes of a policy are taken to be as near to each
-    other as they can be."""
+    other as they can be. `needed` there is what that layout needs, where it is known already."""
     factors = dict.fromkeys(PARAMETERS, 1.0) | (seen.factors if seen else {})
-    needs = {each.name: each for each in needs_on(config, sizes, gpu.name, gpu.memory_bytes or None).policies}
+    needed = needed or needs_on(config, sizes, gpu.name, gpu.memory_bytes or None)
+    needs = {each.name: each for each in needed.policies}
     policies = {
         name: _policy(name, config, sizes[name], gpu, needs[name], _context(config, name, workload), factors)
         for name in config.policies

@@ -36,8 +36,6 @@ class Rolled:
     """By policy, in which an engine had a request; the sum over its engines."""
     worker_busy_s: float = 0.0
     """The sum over run workers."""
-    sequences: dict[PolicyRole, list[float]] = field(default_factory=lambda: {"designer": [], "executor": []})
-    """Tokens of each trajectory, its prompt included."""
     generated: float = 0.0
     """Tokens of all replies."""
 
@@ -58,14 +56,12 @@ class _Engine:
         self.running: list[tuple[float, int, _Request]] = []
         """A heap by what `generated` will be when it ends."""
         self.waiting: deque[_Request] = deque()
+        self.load = 0
+        """Requests, those that wait included."""
         self.up = True
         self.version = 0
         """Changes with every event, so that an end that was planned before does not count."""
         self._count = 0
-
-    @property
-    def load(self) -> int:
-        return len(self.running) + len(self.waiting)
 
     @property
     def _token_s(self) -> float:
@@ -81,6 +77,7 @@ class _Engine:
     def take(self, request: _Request) -> None:
         """A request from now on; `advance` comes before."""
         self.version += 1
+        self.load += 1
         self.waiting.append(request)
         self._fill()
 
@@ -96,6 +93,7 @@ class _Engine:
 
     def end(self) -> _Request:
         self.version += 1
+        self.load -= 1
         _, _, request = heapq.heappop(self.running)
         self._fill()
         return request
@@ -104,7 +102,7 @@ class _Engine:
         """Down; its requests have to be asked anew."""
         self.version += 1
         lost = [request for _, _, request in sorted(self.running)] + list(self.waiting)
-        self.running, self.up, self.reads_until = [], False, self.now
+        self.running, self.load, self.up, self.reads_until = [], 0, False, self.now
         self.waiting.clear()
         return lost
 
@@ -219,7 +217,6 @@ class _Rollout:
     def _ask(self, role: PolicyRole, asked: Requests, replies: Sequence[float], then: Then) -> None:
         """Go on when all are answered."""
         left = len(replies)
-        self.rolled.sequences[role] += [asked.prompt + reply for reply in replies]
         self.rolled.generated += math.fsum(replies)
 
         def answered() -> None:
@@ -232,14 +229,23 @@ class _Rollout:
             self._send(self.roles[role], _Request(asked.prompt * asked.fresh, reply, answered))
 
     def _send(self, policy: str, request: _Request) -> None:
-        up = [engine for engine in self.engines[policy] if engine.up]
-        if not up:
+        engine = self._least_loaded(policy)
+        if engine is None:
             self.stranded[policy].append(request)
             return
-        engine = min(up, key=lambda each: each.load)
         engine.advance(self.now)
         engine.take(request)
         self._plan_end(engine)
+
+    def _least_loaded(self, policy: str) -> _Engine | None:
+        """The first of them; none where all are down."""
+        found: _Engine | None = None
+        for engine in self.engines[policy]:
+            if engine.up and (found is None or engine.load < found.load):
+                if not engine.load:  # of thousands of engines most have nothing to do
+                    return engine
+                found = engine
+        return found
 
     def _plan_end(self, engine: _Engine) -> None:
         if not engine.running:

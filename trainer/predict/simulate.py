@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -20,9 +20,9 @@ from pydantic import BaseModel
 
 from trainer.config import TrainConfig
 from trainer.credit import active_roles
-from trainer.predict.costs import Costs, update_seconds
+from trainer.predict.costs import Costs, PolicyCosts, update_seconds
 from trainer.predict.rollout_model import NeverDone, Rolled, rolled_out
-from trainer.predict.workload import Workload, drawn
+from trainer.predict.workload import Drawn, Workload, drawn, sequences
 from workflow.usage import PolicyRole
 
 DRAWS = 4
@@ -54,101 +54,126 @@ class Prediction(BaseModel):
     """Expected in all steps, of engines and ranks."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StepKind:
+    """Steps that are alike: the same roles learn from the same drawn requests."""
+
+    draw: int
+    roles: frozenset[PolicyRole]
+    learned: dict[str, list[float]]
+    """By policies that learn: the tokens of each sequence that the update computes."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Step:
+class StepTimes:
     """One step's parts, in seconds."""
 
-    roles: str
-    rolled: Rolled
+    rollout_s: float
     update_s: float
-    busy_ranks_s: float
-    """Of all ranks together."""
     sync_s: float
+    turn_s: float
+
+    def cycle_s(self, staleness: int) -> float:
+        if staleness:
+            return max(self.rollout_s, self.update_s) + self.sync_s
+        return self.rollout_s + self.update_s + self.sync_s + self.turn_s
 
 
 def simulate(config: TrainConfig, costs: Costs, workload: Workload, *, seed: int = 0, draws: int = DRAWS) -> Prediction:
     """Predict a run. The same arguments give the same figures. Raises `NeverDone`."""
-    rollouts = [
-        rolled_out(config, costs, workload, drawn(workload, config.rollout, seed + number), seed + number)
-        for number in range(draws)
-    ]
-    count = min(config.steps, MOST_STEPS)
-    steps = [_step(config, costs, workload, rollouts[at % draws], at) for at in range(count)]
-    turn_s = 2 * max(policy.turn_s for policy in costs.policies.values())
-    stale = config.cluster.staleness
-    cycles = [_cycle(step, turn_s, stale) for step in steps]
+    drawn_steps = [drawn(workload, config.rollout, seed + number) for number in range(draws)]
+    rollouts = [rolled_out(config, costs, workload, step, seed + number) for number, step in enumerate(drawn_steps)]
+    kinds = step_kinds(config, workload, drawn_steps)
+    count, stale = len(kinds), config.cluster.staleness
+    updates = {kind: update_times(config, costs, kind) for kind in kinds}
+    alone = config.cluster.layout == "one-process"
+    times = {kind: step_times(alone, costs.policies, rollouts[kind.draw].seconds, updates[kind]) for kind in updates}
+    steps = [times[kind] for kind in kinds]
+    cycles = [step.cycle_s(stale) for step in steps]
     ahead = math.fsum(rollouts[at % draws].seconds for at in range(min(stale, count)))
     total_s = ahead + _with_failures(config, costs, cycles, seed) * config.steps / count
     processes = sum(policy.update.ranks + policy.engine.replicas for policy in config.policies.values())
     by_roles: dict[str, list[float]] = defaultdict(list)
-    for step, seconds in zip(steps, cycles, strict=True):
-        by_roles[step.roles].append(seconds)
+    for kind, seconds in zip(kinds, cycles, strict=True):
+        by_roles[" and ".join(sorted(kind.roles))].append(seconds)
     return Prediction(
         step_s=fmean(cycles),
-        rollout_s=fmean(step.rolled.seconds for step in steps),
+        rollout_s=fmean(step.rollout_s for step in steps),
         update_s=fmean(step.update_s for step in steps),
         sync_s=fmean(step.sync_s for step in steps),
-        turn_s=turn_s,
+        turn_s=steps[0].turn_s,
         step_s_by_roles={roles: fmean(seconds) for roles, seconds in by_roles.items()},
-        idle=_idle(config, steps, math.fsum(cycles)),
-        tokens_per_s=math.fsum(step.rolled.generated for step in steps) / math.fsum(cycles),
+        idle=_idle(config, [rollouts[kind.draw] for kind in kinds], [updates[kind] for kind in kinds], sum(cycles)),
+        tokens_per_s=math.fsum(rollouts[kind.draw].generated for kind in kinds) / math.fsum(cycles),
         total_s=total_s,
         failures=costs.failures_per_hour * processes * total_s / 3600,
     )
 
 
-def _cycle(step: _Step, turn_s: float, staleness: int) -> float:
-    if staleness:
-        return max(step.rolled.seconds, step.update_s) + step.sync_s
-    return step.rolled.seconds + step.update_s + step.sync_s + turn_s
-
-
-def _step(config: TrainConfig, costs: Costs, workload: Workload, rolled: Rolled, at: int) -> _Step:
-    """Policies that learn at the same step do so side by side on a cluster, and one after another in one process."""
-    active = active_roles(at, config.schedule, config.stage_length)
-    updates = {name: _learned(config, workload, rolled, name, active) for name in config.policies}
-    seconds = {
-        name: update_seconds(config.policies[name], costs.policies[name], sequences, config.objective.mini_batches)
-        for name, sequences in updates.items()
-        if sequences
-    }
-    syncs = [costs.policies[name].sync_total_s for name in seconds]
-    together = sum if config.cluster.layout == "one-process" else max
-    return _Step(
-        roles=" and ".join(sorted(active)),
-        rolled=rolled,
-        update_s=together(seconds.values()) if seconds else 0.0,
-        busy_ranks_s=math.fsum(each * config.policies[name].update.ranks for name, each in seconds.items()),
-        sync_s=together(syncs) if syncs else 0.0,
-    )
-
-
-def _learned(
-    config: TrainConfig, workload: Workload, rolled: Rolled, policy: str, active: frozenset[PolicyRole]
-) -> list[float]:
-    """Sequences that a policy's update computes: of roles that learn, as many as have an advantage."""
-    asked = {"designer": workload.designer, "executor": workload.executor}
-    found: list[float] = []
-    for role, name in config.role_policies.items():
-        requests = asked[role]
-        if name == policy and role in active and requests is not None:
-            sequences = rolled.sequences[role]
-            found += sequences[: round(requests.learned * len(sequences))]
+def step_kinds(config: TrainConfig, workload: Workload, steps: Sequence[Drawn]) -> list[StepKind]:
+    """Of each step of a run, which takes the drawn `steps` in turn."""
+    kinds: dict[tuple[int, frozenset[PolicyRole]], StepKind] = {}
+    found = []
+    for at in range(min(config.steps, MOST_STEPS)):
+        key = at % len(steps), active_roles(at, config.schedule, config.stage_length)
+        if key not in kinds:
+            kinds[key] = StepKind(*key, _learned(config, workload, steps[key[0]], key[1]))
+        found.append(kinds[key])
     return found
 
 
-def _idle(config: TrainConfig, steps: list[_Step], seconds: float) -> dict[str, float]:
+def _learned(
+    config: TrainConfig, workload: Workload, step: Drawn, active: frozenset[PolicyRole]
+) -> dict[str, list[float]]:
+    """Of roles that learn, as many sequences as have an advantage."""
+    asked = {"designer": workload.designer, "executor": workload.executor}
+    there = sequences(workload, step)
+    found: dict[str, list[float]] = defaultdict(list)
+    for role, name in config.role_policies.items():
+        requests = asked[role]
+        if role in active and requests is not None:
+            found[name] += there[role][: round(requests.learned * len(there[role]))]
+    return {name: each for name, each in found.items() if each}
+
+
+def update_times(config: TrainConfig, costs: Costs, kind: StepKind) -> dict[str, float]:
+    """By policies that learn."""
+    return {
+        name: update_seconds(config.policies[name], costs.policies[name], learned, config.objective.mini_batches)
+        for name, learned in kind.learned.items()
+    }
+
+
+def step_times(
+    alone: bool, costs: Mapping[str, PolicyCosts], rollout_s: float, updates: Mapping[str, float]
+) -> StepTimes:
+    """Policies that learn at the same step do so one after another if `alone` in one process, else side by side."""
+    together = sum if alone else max
+    return StepTimes(
+        rollout_s=rollout_s,
+        update_s=together(updates.values()) if updates else 0.0,
+        sync_s=together(costs[name].sync_total_s for name in updates) if updates else 0.0,
+        turn_s=2 * max(each.turn_s for each in costs.values()),
+    )
+
+
+def _idle(
+    config: TrainConfig, rollouts: Sequence[Rolled], updates: Sequence[Mapping[str, float]], seconds: float
+) -> dict[str, float]:
     alone = config.cluster.layout == "one-process"
-    policies = config.policies.values()
+    policies = config.policies
     pools = {
-        "ranks": (sum(policy.update.ranks for policy in policies), (step.busy_ranks_s for step in steps)),
+        "ranks": (
+            sum(policy.update.ranks for policy in policies.values()),
+            (math.fsum(each * policies[name].update.ranks for name, each in update.items()) for update in updates),
+        ),
         "engines": (
-            sum(policy.engine.replicas for policy in policies),
-            (math.fsum(step.rolled.engine_busy_s.values()) for step in steps),
+            sum(policy.engine.replicas for policy in policies.values()),
+            (math.fsum(rolled.engine_busy_s.values()) for rolled in rollouts),
         ),
         "run_workers": (
             1 if alone else config.cluster.nodes * config.cluster.run_workers_per_node,
-            (step.rolled.worker_busy_s for step in steps),
+            (rolled.worker_busy_s for rolled in rollouts),
         ),
     }
     return {name: max(0.0, 1 - math.fsum(busy) / (count * seconds)) for name, (count, busy) in pools.items()}

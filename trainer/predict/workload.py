@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainer.config import RolloutConfig, TrainConfig
+from workflow.usage import PolicyRole
 
 Z95 = 1.6448536269514722
 """The 95% quantile of the standard normal distribution."""
@@ -120,6 +121,16 @@ def drawn(workload: Workload, rollout: RolloutConfig, seed: int) -> Drawn:
 
     flags = iter(ready)
     return Drawn([[design(next(flags)) for _ in range(rollout.designs)] for _ in range(rollout.questions)])
+
+
+def sequences(workload: Workload, step: Drawn) -> dict[PolicyRole, list[float]]:
+    """Tokens of each trajectory, its prompt included, in the order in which they are drawn: the same on any cluster."""
+    designs = [design for question in step.questions for design in question]
+    replies = [reply for design in designs for run in design.runs for replies in run.rounds for reply in replies]
+    return {
+        "designer": [workload.designer.prompt + design.reply for design in designs] if workload.designer else [],
+        "executor": [workload.executor.prompt + reply for reply in replies],
+    }
 
 
 def _rounds(workload: Workload, agents: int, rounds: int, dice: random.Random) -> list[list[float]]:

@@ -10,7 +10,7 @@ from predicted import ONE, config, costs, workload
 from trainer.config.schema import TrainConfig
 from trainer.predict.costs import Costs
 from trainer.predict.rollout_model import NeverDone, Rolled, rolled_out
-from trainer.predict.workload import Drawn, DrawnDesign, DrawnRun, Lengths, Requests, Workload, drawn
+from trainer.predict.workload import Drawn, DrawnDesign, DrawnRun, Lengths, Requests, Workload, drawn, sequences
 
 
 def rolled(run: TrainConfig, spent: Costs, content: Workload, seed: int = 0) -> Rolled:
@@ -21,7 +21,6 @@ def test_one_request_without_load() -> None:
     found = rolled(config(rollout=ONE), costs(), workload(reply=100))
     assert found.seconds == pytest.approx(1.0)
     assert found.engine_busy_s == {"p0": pytest.approx(1.0)}
-    assert found.sequences == {"designer": [], "executor": [100.0]}
     assert (found.worker_busy_s, found.generated) == (0.0, 100.0)
 
 
@@ -88,9 +87,9 @@ def test_runs_begin_when_all_designs_of_their_question_are_there() -> None:
 
 def test_designs_that_cannot_run_have_no_runs() -> None:
     content = workload(designer=100, ready=0.5)
-    found = rolled(config(rollout={"questions": 2, "designs": 4, "executions": 3}), costs(), content)
-    assert len(found.sequences["designer"]) == 8
-    assert len(found.sequences["executor"]) == 4 * 3
+    run = config(rollout={"questions": 2, "designs": 4, "executions": 3})
+    found = sequences(content, drawn(content, run.rollout, 0))
+    assert found == {"designer": [100.0] * 8, "executor": [100.0] * 4 * 3}
     nothing = rolled(config(rollout=ONE), costs(), workload(designer=100, ready=0.0))
     assert nothing.seconds == pytest.approx(1.0)
 
