@@ -14,6 +14,9 @@ SHOWN = 0.03
 TOGETHER = 0.25
 """Share of the median deviation that a factor must spare of the mean one to be e times the middle factor. Where values
 do not tell factors apart, or are too uncertain to, this holds them together."""
+MET = 1e-3
+"""A deviation that is none: smaller ones weigh as much, and hold factors together as much, so that values that are met
+exactly decide nothing."""
 ROUNDS = 10
 SCALES = (1.0, 0.4, 0.15, 0.05)
 """Of a step that is taken."""
@@ -137,7 +140,12 @@ def _loss(left: Sequence[float], logs: Mapping[str, float]) -> float:
     """The mean deviation, and how far factors are apart times the usual one: where most values fit, they may be."""
     middle = median(logs.values())
     apart = math.fsum(abs(each - middle) for each in logs.values())
-    return fmean(map(abs, left)) + TOGETHER * median(map(abs, left)) * apart
+    return fmean(map(abs, left)) + _pull(left) * apart
+
+
+def _pull(left: Sequence[float]) -> float:
+    """Of `TOGETHER`; above 0, so that one step is the best one however few values there are."""
+    return TOGETHER * max(MET, median(map(abs, left)))
 
 
 def _slope(
@@ -150,8 +158,8 @@ def _slope(
 def _newton(left: Sequence[float], slopes: Sequence[Sequence[float]], logs: Sequence[float]) -> list[float]:
     """The step that brings what is left to 0, as far as the pull of `TOGETHER` lets it, by weighted least squares."""
     count, middle = len(slopes), median(logs)
-    weights = [1 / max(1e-3, abs(each)) for each in left]
-    pull = TOGETHER * median(map(abs, left)) * len(left)
+    weights = [1 / max(MET, abs(each)) for each in left]
+    pull = _pull(left) * len(left)
     pulls = [pull / max(0.03, abs(each - middle)) for each in logs]
     matrix = [
         [

@@ -20,7 +20,7 @@ from trainer.predict.costs import PARAMETERS, Seen, costs_of
 from trainer.predict.deviations import nonnegative_line, searched
 from trainer.predict.observed import observed, usage_of
 from trainer.predict.rollout_model import NeverDone, rolled_out
-from trainer.predict.workload import Workload, drawn
+from trainer.predict.workload import Workload, drawn, sequences
 from trainer.run import CONFIG, METRICS, Gpu, ModelSize, StepReport
 from workflow.usage import PolicyRole
 
@@ -164,18 +164,18 @@ def _rollout_factors(
     stale = config.cluster.staleness
     # With staleness the seconds in a step's line are those of the rollout that ran beside its update.
     pairs = [(report, late.timings.rollout_s) for report, late in zip(reports[stale:], reports, strict=False)]
-    pairs = [(report, seconds) for report, seconds in pairs if seconds > 0 and report.lengths]
-    if not pairs:
+    pairs = [(report, seconds) for report, seconds in pairs if seconds > 0 and report.lengths and report.designs]
+    pairs = pairs[:: -(-len(pairs) // MOST_STEPS) or 1]
+    contents = [(observed(config, [report]), seconds) for report, seconds in pairs]
+    plays = [(each, drawn(each, config.rollout, seed), seconds) for seed, (each, seconds) in enumerate(contents)]
+    plays = [play for play in plays if any(sequences(*play[:2]).values())]  # of others nothing was asked of an engine
+    if not plays:
         return {}, 0.0
-    pairs = pairs[:: -(-len(pairs) // MOST_STEPS)]
-    contents = [observed(config, [report]) for report, _ in pairs]
-    steps = [drawn(content, config.rollout, seed) for seed, content in enumerate(contents)]
-    measured = [seconds for _, seconds in pairs]
 
     def played(factors: Mapping[str, float]) -> list[float]:
         """ln(played / measured) of each step."""
         found = []
-        for content, step, seconds in zip(contents, steps, measured, strict=True):
+        for content, step, seconds in plays:
             costs = costs_of(config, sizes, gpu, content, Seen(factors=dict(factors)))
             steady = costs.model_copy(update={"failures_per_hour": 0.0})
             found.append(math.log(rolled_out(config, steady, content, step).seconds / seconds))

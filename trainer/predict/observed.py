@@ -20,7 +20,9 @@ def observed(config: TrainConfig, reports: Sequence[StepReport]) -> Workload:
     """What these steps were like, in the mean over trajectories, runs and designs."""
     assumed = assumed_workload(config)
     given = config.rollout.program is not None
-    ran = sum(report.ready * report.designs for report in reports) * config.rollout.executions
+    designs = sum(report.designs for report in reports)
+    ready = sum(report.ready * report.designs for report in reports)
+    ran = ready * config.rollout.executions
     played = sum(report.lengths["executor"].count for report in reports if "executor" in report.lengths)
     agents = max(1.0, played / ran) if ran else assumed.per_run
     return Workload(
@@ -28,7 +30,7 @@ def observed(config: TrainConfig, reports: Sequence[StepReport]) -> Workload:
         executor=_requests("executor", reports, assumed.executor) or assumed.executor,
         per_run=agents,
         rounds=_rounds(reports, agents),
-        ready=sum(report.ready * report.designs for report in reports) / sum(report.designs for report in reports),
+        ready=ready / designs if designs else assumed.ready,
     )
 
 

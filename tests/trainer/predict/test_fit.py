@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from predicted import SIZE_8B, config, report_of
 
 from trainer.predict.costs import PARAMETERS, Seen, costs_of
 from trainer.predict.deviations import nonnegative_line, searched
-from trainer.predict.fit import Fit, NotFittable, fit, read_run
+from trainer.predict.fit import ROLLOUT, Fit, NotFittable, fit, read_run
 from trainer.predict.observed import observed
 from trainer.predict.workload import Lengths, Requests, Workload
 from trainer.run.gpus import GPUS
@@ -54,6 +56,64 @@ def test_costs_are_found_again() -> None:
     assert set(PARAMETERS) < set(found.fitted)
     for name, value in TRUE.items():
         assert found.seen.factors[name] == pytest.approx(value, rel=0.15), name
+
+
+steps = st.tuples(
+    st.sampled_from([1.0, 3, 6]),
+    st.sampled_from([1.0, 200, 900]),
+    st.sampled_from([0.0, 100, 4000]),
+    st.sampled_from(["", "", "", "no designs", "none ready", "no lengths", "no usage", "no updates", "no seconds"]),
+)
+
+
+def strange(report: StepReport, how: str) -> StepReport:
+    changes: dict[str, dict[str, Any]] = {
+        "no designs": {"designs": 0},
+        "none ready": {"ready": 0.0},
+        "no lengths": {"lengths": {}},
+        "no usage": {"usage": {}},
+        "no updates": {"updates": {}},
+        "no seconds": {"timings": report.timings.model_copy(update={"rollout_s": 0.0, "sync_s": 0.0})},
+    }
+    return report.model_copy(update=changes.get(how, {}))
+
+
+@given(
+    lines=st.lists(steps, min_size=2, max_size=5),
+    repeated=st.booleans(),
+    staleness=st.integers(0, 3),
+    given_program=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_run_is_fitted_or_told(
+    lines: list[tuple[float, float, float, str]], repeated: bool, staleness: int, given_program: bool
+) -> None:
+    lines = lines[:1] * 3 if repeated else lines
+    changes = {"program": Path("given.py")} if given_program else {}
+    rollout = {"questions": 2, "designs": 2, "executions": 1, **changes}
+    contents = [content(agents, reply, prompt) for agents, reply, prompt, _ in lines]
+    contents = [each.model_copy(update={"designer": None} if given_program else {}) for each in contents]
+    run, there = reports(contents, rollout=rollout, cluster={"staleness": staleness})
+    there = [strange(report, how) for report, (*_, how) in zip(there, lines, strict=True)]
+    if not any(report.designs for report in there):
+        with pytest.raises(NotFittable, match="have no designs"):
+            fit(run, there, SIZES, GPU, warm_up=0)
+        return
+    found = fit(run, there, SIZES, GPU, warm_up=0)
+    assert math.isfinite(found.deviation)
+    assert all(math.isfinite(value) and value >= 0 for value in found.seen.factors.values())
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.788])
+def test_a_single_rollout_moves_all_its_factors_alike(factor: float) -> None:
+    """One figure does not tell them apart."""
+    run, lines = reports([content(3, 200, 100)] * 3, cluster={"staleness": 2})
+    spent = costs_of(run, SIZES, GPU, content(3, 200, 100), Seen(factors=dict.fromkeys(TRUE, factor)))
+    steady = spent.model_copy(update={"failures_per_hour": 0.0})
+    lines[0].timings.rollout_s = report_of(run, steady, content(3, 200, 100), 2).timings.rollout_s
+    found = fit(run, lines, SIZES, GPU, warm_up=0)
+    assert found.deviation < 1e-6
+    assert [found.seen.factors[name] for name in ROLLOUT] == [pytest.approx(factor, rel=0.01)] * 4
 
 
 def test_a_step_that_was_held_up_moves_little() -> None:
