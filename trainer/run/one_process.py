@@ -102,6 +102,7 @@ class OneProcess:
                 bytes=sum(tensor.nbytes for tensor in weights.values()),
                 seconds=round(time.perf_counter() - began, 3),
                 gap=policy.engine.probe_gap,
+                device=next(iter(weights.values())).device.type,
             )
         return reports
 

@@ -52,6 +52,8 @@ class SyncReport(BaseModel):
     engines: int = 1
     """That serve the new weights."""
     transport: str = "memory"
+    device: str | None = None
+    """What a run of one process had its weights on, `cpu` or `cuda`. A cluster's configuration says it."""
 
 
 class StepReport(BaseModel):

@@ -1,6 +1,13 @@
-"""What runtimes have in common."""
+"""What runtimes have in common, and what one process says of a sync."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from predicted import config
 
 from trainer.config.schema import EngineConfig
+from trainer.run.one_process import OneProcess
 from trainer.run.runtime import vllm_options
 
 
@@ -14,3 +21,21 @@ def test_vllm_is_told_what_the_configuration_says() -> None:
         "distributed_executor_backend": "mp",
         "seed": 1,
     }
+
+
+def test_a_sync_says_what_the_weights_are_on() -> None:
+    def weight(size: int) -> Any:
+        return SimpleNamespace(nbytes=size, device=SimpleNamespace(type="cuda"))
+
+    async def update_weights(*_: object) -> None:
+        pass
+
+    backend = SimpleNamespace(weights=lambda: {"a": weight(8), "b": weight(4)}, probe=lambda _: None)
+    policy: Any = SimpleNamespace(
+        backend=backend, engine=SimpleNamespace(update_weights=update_weights, probe_gap=0.125)
+    )
+    sandbox: Any = None
+    run = OneProcess(config(), sandbox)
+    run._policies["p0"] = policy
+    report = asyncio.run(run.sync({"p0": 3}))["p0"]
+    assert (report.version, report.bytes, report.gap, report.device) == (3, 12, 0.125, "cuda")
