@@ -7,7 +7,7 @@ Not here: what a step is made of (`trainer.rollout`, `trainer.credit`, `trainer.
 from trainer.run.curves import scalars
 from trainer.run.gpus import GPUS, Gpu
 from trainer.run.loop import train
-from trainer.run.memory import Memory, engine_number_bytes, trained_parameters
+from trainer.run.memory import BadOption, Memory, engine_number_bytes, trained_parameters
 from trainer.run.needs import ClusterNeeds, GpuNeeds, PolicyNeeds, known_sizes, needs_on
 from trainer.run.one_process import OneProcess, local_engine
 from trainer.run.planning import Plan, PolicyPlan, SourcePlan, plan
@@ -23,7 +23,7 @@ from trainer.run.runtime import (
     vllm_options,
     write_each,
 )
-from trainer.run.sizes import NUMBER_BYTES, ModelSize, model_size
+from trainer.run.sizes import NUMBER_BYTES, ModelSize, UnknownSize, model_folder, model_size
 from trainer.run.step_report import StepReport, SyncReport
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "METRICS",
     "NUMBER_BYTES",
     "PROBE_TOKENS",
+    "BadOption",
     "ClusterNeeds",
     "Gpu",
     "GpuNeeds",
@@ -49,11 +50,13 @@ __all__ = [
     "StepReport",
     "StepsLost",
     "SyncReport",
+    "UnknownSize",
     "Watch",
     "backend_settings",
     "engine_number_bytes",
     "known_sizes",
     "local_engine",
+    "model_folder",
     "model_size",
     "needs_on",
     "plan",

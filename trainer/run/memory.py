@@ -6,6 +6,8 @@ time is `trainer.run.needs`' business. Nothing here needs torch or a GPU.
 
 from __future__ import annotations
 
+import math
+
 from pydantic import BaseModel
 
 from trainer.config import PolicyConfig, TrainConfig
@@ -22,6 +24,10 @@ ENGINE_WORKSPACE = 3 << 30
 """Bytes of activations, CUDA graphs and NCCL in a vLLM engine: assumed."""
 VLLM_UTILIZATION = 0.92
 """vLLM 0.32's default of `gpu_memory_utilization`."""
+
+
+class BadOption(ValueError):
+    """An option of an engine that memory cannot be worked out with."""
 
 
 class Memory(BaseModel):
@@ -129,10 +135,24 @@ def engine_memory(size: ModelSize, policy: PolicyConfig, gpu_bytes: int, context
     weights = -(-engine_number_bytes(size, policy) * size.parameters // engine.tensor_parallel)
     if engine.kind == "transformers":
         return Memory(engine_weights=weights, engine_cache=engine.max_batch * cache_per_token(size, policy) * context)
-    share = engine.options.get("gpu_memory_utilization", VLLM_UTILIZATION)
+    share = _utilization(policy)
     workspace = ENGINE_WORKSPACE if gpu_bytes else 0
-    room = int(float(share) * gpu_bytes) - weights - workspace
+    room = int(share * gpu_bytes) - weights - workspace
     return Memory(engine_weights=weights, engine_cache=max(0, room), engine_workspace=workspace)
+
+
+def _utilization(policy: PolicyConfig) -> float:
+    given = policy.engine.options.get("gpu_memory_utilization", VLLM_UTILIZATION)
+    try:
+        share = float(given)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise BadOption(
+            f"engine.options.gpu_memory_utilization = {given!r}, of the policy with model = {policy.model!r}, is no "
+            "share of a GPU. Fix: a number above 0, and 1 at most, such as 0.9"
+        )
+    return share
 
 
 def cache_per_token(size: ModelSize, policy: PolicyConfig) -> int:
