@@ -5,9 +5,10 @@ Everything that it prints is a prediction; what it is made of is in `trainer.pre
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -27,10 +28,11 @@ from metaagent.terminal import (
 
 if TYPE_CHECKING:
     from trainer.config import TrainConfig
-    from trainer.predict import Divided, Fit, Prediction, Workload
+    from trainer.predict import Divided, Fit, Prediction, Seen, Workload
     from trainer.run import Gpu, ModelSize
 
 MOST_NODES = 4096
+T = TypeVar("T")
 
 
 def main(
@@ -59,23 +61,49 @@ def main(
     Without --fit, seconds are assumed from data sheets and typical lengths; with it, what the run shows takes their
     place where both are of one kind, GPUs or CPUs.
     """
-    from trainer.cluster import Unplaceable
-    from trainer.predict import NeverDone, best_division
+    from trainer.predict import best_division
 
     resolved = read_configuration(config, overrides or [])
     counts = _counts(nodes)
     known = _known(resolved, gpu, fit)
-    seen = known.fit.seen if known.fit and known.same_kind else None
-    try:
-        own = _own(resolved, known)
-        best = [best_division(resolved, count, known.sizes, known.gpu, known.workload, seen) for count in counts]
-    except (NeverDone, Unplaceable) as error:
-        usage_error(str(error))
+    own = _tried(lambda: _own(resolved, known))
+    best = {
+        count: _tried(
+            lambda count=count: best_division(resolved, count, known.sizes, known.gpu, known.workload, known.seen)
+        )
+        for count in counts
+    }
+    if all(each is None or isinstance(each, str) for each in (own, *best.values())):
+        usage_error(_reasons(own, best))
     if as_json:
-        print_json(_document(resolved, known, own, dict(zip(counts, best, strict=True))))
+        print_json(_document(resolved, known, own, best))
     else:
-        _show(resolved, known, own, dict(zip(counts, best, strict=True)))
+        _show(resolved, known, own, best)
     return ExitCode.OK
+
+
+def _tried(predicts: Callable[[], T]) -> T | str:
+    """What it returns, or why nothing can be predicted."""
+    from trainer.cluster import Unplaceable
+    from trainer.predict import NeverDone
+    from trainer.run import BadOption
+
+    try:
+        return predicts()
+    except (BadOption, NeverDone, Unplaceable) as error:
+        return str(error)
+
+
+def _reasons(own: object, best: Mapping[int, object]) -> str:
+    """Each once, with what it holds for; alone where there is one."""
+    those: dict[str, list[str]] = {}
+    counts = ((f"on {count} node{'s' * (count > 1)}", why) for count, why in best.items())
+    for what, why in (("as configured", own), *counts):
+        if isinstance(why, str):
+            those.setdefault(why, []).append(what)
+    if len(those) == 1:
+        return next(iter(those))
+    return "\n".join(f"{', '.join(whats)}: {why}" for why, whats in those.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +114,10 @@ class _Known:
     gpu: Gpu
     workload: Workload
     fit: Fit | None
-    same_kind: bool
-    """Whether the fitted run had GPUs if these nodes have."""
+    seen: Seen | None
+    """Of the fit, if both the run and these nodes have GPUs, or neither has."""
+    named: list[str]
+    """All that there is to fit or to assume."""
 
     @property
     def fitted(self) -> list[str]:
@@ -95,14 +125,11 @@ class _Known:
             return []
         from trainer.predict import PARAMETERS
 
-        return [name for name in self.fit.fitted if self.same_kind or name not in PARAMETERS]
+        return [name for name in self.fit.fitted if self.seen or name not in PARAMETERS]
 
     @property
     def assumed(self) -> list[str]:
-        from trainer.predict import PARAMETERS, WORKLOAD
-
-        named = [*PARAMETERS, *WORKLOAD, "exchanges between ranks", "GPUs changing hands", "failures"]
-        return [name for name in named if name not in self.fitted]
+        return [name for name in self.named if name not in self.fitted]
 
 
 def _counts(text: str) -> list[int]:
@@ -113,84 +140,75 @@ def _counts(text: str) -> list[int]:
 
 
 def _known(config: TrainConfig, gpu: str, run: Path | None) -> _Known:
-    from trainer.predict import CPU_CORE, NotFittable, assumed_workload, read_run
-    from trainer.predict import fit as fitted
-    from trainer.run import GPUS
+    from trainer import predict
+    from trainer.run import GPUS, BadOption
 
     if gpu not in GPUS:
         usage_error(f"--gpu {gpu}: there is no such kind here. Fix: one of {', '.join(GPUS)}")
-    sizes, used = _sizes(config), GPUS[gpu] if config.cluster.gpus_per_node else CPU_CORE
+    sizes, used = _sizes(config), GPUS[gpu] if config.cluster.gpus_per_node else predict.CPU_CORE
+    work = predict.work_of(config)
+    named = [*predict.PARAMETERS, *work, "exchanges between ranks", "GPUs changing hands", "failures"]
     if run is None:
-        return _Known(sizes, used, assumed_workload(config), None, False)
+        return _Known(sizes, used, predict.assumed_workload(config), None, None, named)
     try:
-        ran, reports = read_run(run)
-        hardware = CPU_CORE if _on_cpus(ran) else GPUS[gpu]
-        found = fitted(ran, reports, _sizes(ran), hardware)
-    except NotFittable as error:
+        ran, reports = predict.read_run(run)
+    except predict.NotFittable as error:
         usage_error(str(error))
-    return _Known(sizes, used, found.workload, found, hardware is used)
+    try:
+        hardware = GPUS[gpu] if predict.on_gpus(ran, reports) else predict.CPU_CORE
+        found = predict.carried_over(predict.fit(ran, reports, _sizes(ran, run), hardware), ran, config)
+    except (BadOption, predict.NotFittable) as error:
+        usage_error(f"the run in {run}: {error}")
+    return _Known(sizes, used, found.workload, found, found.seen if hardware is used else None, named)
 
 
-def _on_cpus(config: TrainConfig) -> bool:
-    if config.cluster.layout == "one-process":
-        return all(policy.device == "cpu" for policy in config.policies.values())
-    return config.cluster.gpus_per_node == 0
+def _sizes(config: TrainConfig, run: Path | None = None) -> dict[str, ModelSize]:
+    """Of the recipe's models, or of those of a `run`, which no override changes."""
+    from trainer.run import CONFIG, UnknownSize, model_folder, model_size
 
-
-def _sizes(config: TrainConfig) -> dict[str, ModelSize]:
-    from trainer.run import known_sizes
-
-    sizes = known_sizes(config)
+    where = "" if run is None else f"{run / CONFIG}, which no override changes: "
+    found: dict[str, ModelSize] = {}
     for name, policy in config.policies.items():
-        if name not in sizes:
-            usage_error(
-                f"policies.{name}.model: the size of {policy.model} is not known here. Fix: a model's folder, or "
-                f"`hf download {policy.model} config.json` (a kilobyte; hf comes with huggingface_hub)"
-            )
-    return sizes
+        model, folder = policy.model, model_folder(policy.model)
+        key = f"{where}policies.{name}.model"
+        if folder is None:
+            fix = "a model's folder" if run is None else "the model's folder, there again or named in that file"
+            if not Path(model).is_absolute():
+                fix += f", or `hf download {model} config.json` (a kilobyte; hf comes with huggingface_hub)"
+            usage_error(f"{key}: the size of {model} is not known here. Fix: {fix}")
+        try:
+            found[name] = model_size(folder)
+        except UnknownSize as error:
+            usage_error(f"{key}: {error}. Fix: the folder of a dense model, with all that belongs to it")
+    return found
 
 
 def _own(config: TrainConfig, known: _Known) -> Prediction | None:
     """Of the configuration as it is; None for one process. Raises `Unplaceable`, `NeverDone`."""
     from trainer.cluster import Unplaceable
     from trainer.predict import costs_of, simulate, unplaceable
+    from trainer.run import needs_on
 
     if config.cluster.layout == "one-process":
         return None
-    if wrong := unplaceable(config):
+    lacking = needs_on(config, known.sizes, known.gpu.name, known.gpu.memory_bytes or None).lacking
+    if wrong := unplaceable(config) or "".join(lacking[:1]):
         raise Unplaceable(wrong)
-    seen = known.fit.seen if known.fit and known.same_kind else None
-    return simulate(config, costs_of(config, known.sizes, known.gpu, known.workload, seen), known.workload)
+    return simulate(config, costs_of(config, known.sizes, known.gpu, known.workload, known.seen), known.workload)
 
 
 # Shown
 
 
 def _document(
-    config: TrainConfig, known: _Known, own: Prediction | None, best: dict[int, Divided]
+    config: TrainConfig, known: _Known, own: Prediction | str | None, best: Mapping[int, Divided | str]
 ) -> dict[str, object]:
-    """All figures are predictions."""
+    """All figures are predictions. Where there is none, `why_not` says why."""
     return {
         "predicted": {
-            "as_configured": own,
-            "best": [
-                {
-                    "nodes": nodes,
-                    "layout": divided.config.cluster.layout,
-                    "policies": {
-                        name: {
-                            "ranks": policy.update.ranks,
-                            "engines": policy.engine.replicas,
-                            "tensor_parallel": policy.engine.tensor_parallel,
-                        }
-                        for name, policy in divided.config.policies.items()
-                    },
-                    "compared": divided.compared,
-                    "idle_gpus": divided.idle,
-                    "prediction": divided.prediction,
-                }
-                for nodes, divided in best.items()
-            ],
+            "as_configured": None if isinstance(own, str) else own,
+            "as_configured_why_not": own if isinstance(own, str) else None,
+            "best": [{"nodes": nodes} | _entry(each) for nodes, each in best.items()],
         },
         "hardware": known.gpu.name,
         "fit": known.fit,
@@ -198,6 +216,25 @@ def _document(
         "assumed": known.assumed,
         "workload": known.workload,
         "settings": _settings(config),
+    }
+
+
+def _entry(divided: Divided | str) -> dict[str, object]:
+    if isinstance(divided, str):
+        return {"why_not": divided}
+    return {
+        "layout": divided.config.cluster.layout,
+        "policies": {
+            name: {
+                "ranks": policy.update.ranks,
+                "engines": policy.engine.replicas,
+                "tensor_parallel": policy.engine.tensor_parallel,
+            }
+            for name, policy in divided.config.policies.items()
+        },
+        "unused": divided.idle,
+        "compared": divided.compared,
+        "prediction": divided.prediction,
     }
 
 
@@ -213,7 +250,7 @@ def _settings(config: TrainConfig) -> dict[str, object]:
     }
 
 
-def _show(config: TrainConfig, known: _Known, own: Prediction | None, best: dict[int, Divided]) -> None:
+def _show(config: TrainConfig, known: _Known, own: Prediction | str | None, best: Mapping[int, Divided | str]) -> None:
     from trainer.predict import described
 
     rollout, console = config.rollout, stdout()
@@ -231,21 +268,18 @@ def _show(config: TrainConfig, known: _Known, own: Prediction | None, best: dict
     )
     if own is not None:
         heading(console, "As configured", described(config))
-        fields(console, prediction_fields(own))
+        fields(console, [("Not predicted", own)] if isinstance(own, str) else prediction_fields(own))
     heading(console, "The fastest division found of so many nodes")
-    first = next(iter(best.values())).prediction.step_s
-    pools = next(iter(best.values())).prediction.idle
-    names = [f"idle {pool.replace('_', ' ')}" for pool in pools]
-    header = ["nodes", "step", "rollout", "update", "sync", *names, "times as fast", "division"]
-    print_table(console, header, [_row(nodes, divided, first) for nodes, divided in best.items()])
+    print_table(console, *_table(best))
     heading(console, "What this rests on")
-    run = (
-        "" if known.fit is None else f"{known.fit.steps} steps, whose rollouts are met within {known.fit.deviation:.0%}"
-    )
-    fields(
-        console,
-        [("Run", run), ("Fitted", _words(known.fitted)), ("Assumed", _words(known.assumed))],
-    )
+    fields(console, [("Run", _run(known.fit)), ("Fitted", _words(known.fitted)), ("Assumed", _words(known.assumed))])
+
+
+def _run(fit: Fit | None) -> str:
+    if fit is None:
+        return ""
+    program = "" if fit.same_program else ", and which has another program"
+    return f"{fit.steps} steps, whose rollouts are met within {fit.deviation:.0%}{program}"
 
 
 def _words(names: list[str]) -> str:
@@ -254,10 +288,30 @@ def _words(names: list[str]) -> str:
     return ", ".join(PARAMETERS.get(name, name) for name in names)
 
 
-def _row(nodes: int, divided: Divided, first: float) -> list[str]:
+PARTS = {
+    "step": "step_s",
+    "rollout": "rollout_s",
+    "update": "update_s",
+    "sync": "sync_s",
+    "GPUs changing hands": "turn_s",
+}
+POOLS = ("ranks", "engines", "run_workers")
+
+
+def _table(best: Mapping[int, Divided | str]) -> tuple[list[str], list[list[str]]]:
     from trainer.predict import described
 
-    found = divided.prediction
-    seconds = [shown_seconds(each) for each in (found.step_s, found.rollout_s, found.update_s, found.sync_s)]
-    idle = [f"{share:.0%}" for share in found.idle.values()]
-    return [str(nodes), *seconds, *idle, f"{first / found.step_s:.2f}", described(divided.config, divided.idle)]
+    header = ["nodes", *PARTS, *(f"idle {pool.replace('_', ' ')}" for pool in POOLS), "times as fast", "division"]
+    rows: list[list[str]] = []
+    first = 0.0
+    for nodes, divided in best.items():
+        if isinstance(divided, str):
+            rows.append([str(nodes), *["-"] * (len(header) - 2), divided])
+            continue
+        found = divided.prediction
+        first = first or found.step_s
+        seconds = [shown_seconds(getattr(found, name)) for name in PARTS.values()]
+        idle = [f"{found.idle[pool]:.0%}" for pool in POOLS]
+        division = described(divided.config, divided.idle)
+        rows.append([str(nodes), *seconds, *idle, f"{first / found.step_s:.2f}", division])
+    return header, rows

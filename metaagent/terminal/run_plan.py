@@ -150,12 +150,18 @@ def prediction_fields(predicted: Prediction) -> list[tuple[str, str]]:
     return [
         ("Predicted step", parts),
         ("Predicted idle", idle),
-        ("Predicted in all", f"{predicted.total_s / 3600:,.1f} h, {predicted.failures:.2g} failures of processes"),
+        ("Predicted in all", f"{_shown_duration(predicted.total_s)}, {predicted.failures:.2g} failures of processes"),
     ]
 
 
 def shown_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:,.0f} s"
+
+
+def _shown_duration(seconds: float) -> str:
+    if seconds < 60:
+        return shown_seconds(seconds)
+    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:,.1f} h"
 
 
 def _source(source: SourcePlan) -> str:

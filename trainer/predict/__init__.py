@@ -5,7 +5,7 @@ Not here: what sits where (`trainer.cluster`), bytes (`trainer.run`), and anythi
 
 from trainer.predict.costs import CPU_CORE, PARAMETERS, Seen, costs_of
 from trainer.predict.division import Divided, best_division, described, unplaceable
-from trainer.predict.fit import WORKLOAD, Fit, NotFittable, fit, read_run
+from trainer.predict.fit import Fit, NotFittable, carried_over, fit, on_gpus, read_run, work_of
 from trainer.predict.rollout_model import NeverDone
 from trainer.predict.simulate import Prediction, simulate
 from trainer.predict.workload import Workload, assumed_workload
@@ -13,7 +13,6 @@ from trainer.predict.workload import Workload, assumed_workload
 __all__ = [
     "CPU_CORE",
     "PARAMETERS",
-    "WORKLOAD",
     "Divided",
     "Fit",
     "NeverDone",
@@ -23,10 +22,13 @@ __all__ = [
     "Workload",
     "assumed_workload",
     "best_division",
+    "carried_over",
     "costs_of",
     "described",
     "fit",
+    "on_gpus",
     "read_run",
     "simulate",
     "unplaceable",
+    "work_of",
 ]

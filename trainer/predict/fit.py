@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from trainer.config import ConfigError, TrainConfig, read_config
 from trainer.predict.costs import PARAMETERS, Seen, costs_of
 from trainer.predict.deviations import nonnegative_line, searched
-from trainer.predict.observed import observed, usage_of
+from trainer.predict.observed import devices, observed, usage_of
 from trainer.predict.rollout_model import NeverDone, rolled_out
-from trainer.predict.workload import Workload, drawn, sequences
+from trainer.predict.workload import Workload, assumed_workload, drawn, sequences
 from trainer.run import CONFIG, METRICS, Gpu, ModelSize, StepReport
 from workflow.usage import PolicyRole
 
@@ -28,7 +28,14 @@ WARM_UP = 1
 MOST_STEPS = 12
 """That are played again."""
 ROLLOUT = ("token_s", "request_token_s", "prompt_token_s", "run_s")
-WORKLOAD = ("lengths of prompts and replies", "agents per run", "designs that can run", "trajectories learned from")
+LENGTHS = "lengths of the executor's prompts and replies"
+DESIGNS = ("lengths of designs", "designs that can run")
+WORK = (LENGTHS, "agents per run", "trajectories learned from")
+
+
+def work_of(config: TrainConfig) -> list[str]:
+    """Words for what a step asks for: of designs nothing where the program is given."""
+    return [*WORK, *(DESIGNS if config.rollout.program is None else ())]
 
 
 class NotFittable(ValueError):
@@ -42,6 +49,8 @@ class Fit(BaseModel):
     workload: Workload
     steps: int
     """That were used."""
+    same_program: bool = True
+    """Whether agents and designs are the run's, too: see `carried_over`."""
     fitted: list[str]
     """Of `trainer.predict.costs.PARAMETERS` and of the workload."""
     assumed: list[str]
@@ -65,6 +74,19 @@ def read_run(folder: Path) -> tuple[TrainConfig, list[StepReport]]:
             wrong = error.errors()[0]["msg"]
             raise NotFittable(f"{folder / METRICS}, line {number}, is no step: {wrong}. {fix}") from None
     return config, reports
+
+
+def on_gpus(config: TrainConfig, reports: Sequence[StepReport]) -> bool:
+    """Whether a run was on GPUs. Raises `NotFittable` where nothing tells."""
+    found = devices(config, reports)
+    if "auto" in found:
+        raise NotFittable(
+            'neither its steps nor its configuration say what it was on: policies.*.device = "auto". Fix: "cpu" or '
+            f'"cuda" there, in its {CONFIG}'
+        )
+    if len(found) > 1:
+        raise NotFittable("it was partly on GPUs and partly on CPUs. Fix: a run on one kind")
+    return found == {"cuda"}
 
 
 def fit(
@@ -99,10 +121,35 @@ def _fitted(config: TrainConfig, used: Sequence[StepReport], sizes: Mapping[str,
         seen=Seen(factors=factors),
         workload=workload,
         steps=len(used),
-        fitted=[*(name for name in PARAMETERS if name in factors), *WORKLOAD],
+        fitted=[*(name for name in PARAMETERS if name in factors), *work_of(config)],
         assumed=[name for name in PARAMETERS if name not in factors],
         deviation=deviation,
     )
+
+
+def carried_over(found: Fit, ran: TrainConfig, config: TrainConfig) -> Fit:
+    """What a fit to a run with `ran` says of one with `config`. Another program asks other agents, and has its work
+    learned from otherwise: seconds and the lengths of what the executor reads and writes are all that is taken then."""
+    if _program(ran) == _program(config):
+        return found
+    assumed, executor = assumed_workload(config), found.workload.executor
+    lengths = assumed.executor.model_copy(update={"reply": executor.reply, "prompt": executor.prompt})
+    return found.model_copy(
+        update={
+            "workload": assumed.model_copy(update={"executor": lengths}),
+            "fitted": [name for name in found.fitted if name in (*PARAMETERS, LENGTHS)],
+            "same_program": False,
+        }
+    )
+
+
+def _program(config: TrainConfig) -> str | None:
+    """Its text, or where it was; None where programs are designed."""
+    path = config.rollout.program
+    try:
+        return path and path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return str(path)
 
 
 # Updates and syncs

@@ -34,6 +34,18 @@ def observed(config: TrainConfig, reports: Sequence[StepReport]) -> Workload:
     )
 
 
+def devices(config: TrainConfig, reports: Sequence[StepReport]) -> set[str]:
+    """What the policies of a run were on, `cpu` or `cuda`, as its steps or its configuration say; `auto` where neither
+    does."""
+    if config.cluster.layout != "one-process":
+        return {"cuda" if config.cluster.gpus_per_node else "cpu"}
+    found: set[str] = set()
+    for name, policy in config.policies.items():
+        there = {report.syncs[name].device for report in reports if name in report.syncs}
+        found |= {device for device in there if device} or {policy.device}
+    return found
+
+
 def _requests(role: PolicyRole, reports: Sequence[StepReport], assumed: Requests | None) -> Requests | None:
     there = [report for report in reports if role in report.lengths]
     count = sum(report.lengths[role].count for report in there)

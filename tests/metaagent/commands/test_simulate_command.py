@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from command_line import document, invoke
 
+from metaagent.terminal import prediction_fields
 from trainer.predict.costs import PARAMETERS
+from trainer.predict.simulate import Prediction
 from trainer.run.step_report import StepReport
 
 MODEL: dict[str, Any] = {
@@ -53,7 +55,7 @@ def test_the_best_division_of_so_many_nodes() -> None:
     for each in best:
         policy = each["policies"]["p0"]
         used = policy["ranks"] + (0 if each["layout"] == "colocated" else policy["engines"])
-        assert used + each["idle_gpus"] == 8 * each["nodes"]
+        assert used + each["unused"] == 8 * each["nodes"]
         assert each["prediction"]["step_s"] > 0
         assert set(each["prediction"]["idle"]) == {"ranks", "engines", "run_workers"}
     assert best[1]["prediction"]["step_s"] <= best[0]["prediction"]["step_s"]
@@ -88,9 +90,12 @@ def test_what_is_shown_is_called_predicted() -> None:
     assert "As configured  colocated, p0: 8 ranks beside 8 engines\nPredicted step " in said
     header, one, two = said[said.index("nodes\t") :].splitlines()[:3]
     assert header.split("\t") == [
-        "nodes", "step", "rollout", "update", "sync", "idle ranks", "idle engines", "idle run workers",
-        "times as fast", "division",
+        "nodes", "step", "rollout", "update", "sync", "GPUs changing hands", "idle ranks", "idle engines",
+        "idle run workers", "times as fast", "division",
     ]  # fmt: skip
+    step, *parts = (float(cell.removesuffix(" s").replace(",", "")) for cell in one.split("\t")[1:6])
+    assert min(parts) > 0
+    assert sum(parts) == pytest.approx(step, rel=0.01)
     assert (one.split("\t")[0], one.split("\t")[-2], two.split("\t")[0]) == ("1", "1.00", "2")
     assert "Assumed  an engine's decoding step, each request in it, " in said
     assert "Fitted" not in said
@@ -150,6 +155,59 @@ def test_a_run_shows_what_its_parts_take(tmp_path: Path) -> None:
     assert cpus["workload"]["executor"]["reply"]["mean"] == 400
 
 
+def test_a_runs_own_model_has_to_be_there(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", 0.1)
+    config = (tmp_path / "run" / "config.toml").read_text()
+    (tmp_path / "run" / "config.toml").write_text(config.replace('model = "model"', 'model = "/gone/model"'))
+    result = invoke("simulate", "run.toml", "--fit", "run", "policies.p0.model=model")
+    assert result.exit_code == 2
+    assert (
+        f"error: {Path('run') / 'config.toml'}, which no override changes: policies.p0.model: the size of /gone/model "
+        "is not known here. Fix: the model's folder, there again or named in that file"
+    ) in " ".join(result.stderr.split())
+
+
+def test_a_run_of_one_process_has_to_say_what_it_was_on(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", 0.1)
+    alone = f'policies.p0.model = "{tmp_path / "model"}"\n[[data]]\nformat = "problems"\npath = "problems.jsonl"\n'
+    (tmp_path / "run" / "config.toml").write_text(alone)
+    unknown = invoke("simulate", "run.toml", "--nodes", "1", "--fit", "run")
+    assert unknown.exit_code == 2
+    assert (
+        "error: the run in run: neither its steps nor its configuration say what it was on: policies.*.device = "
+        '"auto". Fix: "cpu" or "cuda" there, in its config.toml'
+    ) in " ".join(unknown.stderr.split())
+    (tmp_path / "run" / "config.toml").write_text(f'policies.p0.device = "cpu"\n{alone}')
+    found = simulated("--nodes", "1", "--fit", "run")
+    assert not set(found["fitted"]) & set(PARAMETERS)  # CPUs show nothing of these GPUs
+
+
+def test_another_programs_work_is_not_taken_over(tmp_path: Path) -> None:
+    a_run(tmp_path / "designed", 0.1)
+    (tmp_path / "agent.py").write_text("x = 1\n")
+    (tmp_path / "same.py").write_text("x = 1\n")
+    given = ["--nodes", "1", 'rollout.program="agent.py"', 'schedule="executor-only"']
+    found = simulated(*given, "--fit", "designed")
+    assert found["workload"]["designer"] is None
+    assert found["workload"]["per_run"] == 1
+    assert found["workload"]["executor"]["reply"]["mean"] == 400
+    assert {"agents per run", "trajectories learned from"} <= set(found["assumed"])
+    assert "lengths of the executor's prompts and replies" in found["fitted"]
+    assert not {"designs that can run", "lengths of designs"} & {*found["fitted"], *found["assumed"]}
+    said = invoke("simulate", "run.toml", *given, "--fit", "designed").stdout
+    assert "and which has another program\n" in said
+
+    a_run(tmp_path / "given", 0.1)
+    program = f'schedule = "executor-only"\nrollout.program = "{tmp_path / "same.py"}"\n'
+    (tmp_path / "given" / "config.toml").write_text(program + (tmp_path / "given" / "config.toml").read_text())
+    same = simulated(*given, "--fit", "given")
+    assert {"agents per run", "trajectories learned from"} <= set(same["fitted"])
+    other = simulated("--nodes", "1", "--fit", "given")
+    assert other["workload"]["designer"] is not None
+    assert other["workload"]["per_run"] == 3
+    assert {"agents per run", "lengths of designs", "designs that can run"} <= set(other["assumed"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -158,15 +216,76 @@ def test_a_run_shows_what_its_parts_take(tmp_path: Path) -> None:
         (["--gpu", "T4"], "--gpu T4: there is no such kind here. Fix: one of H100, H200"),
         (["policies.p0.model=none/none"], "the size of none/none is not known here. Fix: a model's folder, or"),
         (["--fit", "nothing"], "nothing holds no run: "),
-        (["policies.p0.engine.replicas=4"], "8 ranks and 4 engines x 1 (tensor_parallel) = 4 cannot share GPUs"),
         (["rollout.desings=4"], "unknown key rollout.desings; did you mean rollout.designs?"),
         (["policies.p0.engine.options.gpu_memory_utilization=0.1"], "less than one request of full length. Fix:"),
+        (["policies.p0.engine.options.gpu_memory_utilization=abc"], "gpu_memory_utilization = 'abc', of the policy"),
     ],
 )
 def test_what_cannot_be_predicted_is_told(arguments: list[str], told: str) -> None:
     result = invoke("simulate", "run.toml", *arguments)
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
+
+
+def test_what_does_not_fit_hides_nothing_else() -> None:
+    """On one node weights, gradients and optimizer of a rank do not fit at stage 1; as configured, layouts do not."""
+    arguments = ["--nodes", "1,4", "policies.p0.update.zero_stage=1", "policies.p0.engine.replicas=4"]
+    result = invoke("simulate", "run.toml", *arguments)
+    assert result.exit_code == 0
+    assert "\nNot predicted  policies.p0: 8 ranks and 4 engines x 1 (tensor_parallel) = 4 cannot share" in result.stdout
+    one, four = result.stdout[result.stdout.index("\n1\t") :].splitlines()[1:3]
+    assert one.split("\t")[1:10] == ["-"] * 9
+    assert one.split("\t")[10].startswith("policies.p0: update takes ")
+    assert "Fix: update.zero_stage = 3" in one
+    assert float(four.split("\t")[1].removesuffix(" s")) > 0
+    found = simulated(*arguments)["predicted"]
+    assert found["as_configured"] is None
+    assert found["as_configured_why_not"].startswith("policies.p0: 8 ranks and 4 engines")
+    assert found["best"][0] == {"nodes": 1, "why_not": one.split("\t")[10]}
+    assert found["best"][1]["prediction"]["step_s"] > 0
+
+
+def test_where_nothing_can_be_predicted_each_reason_is_told() -> None:
+    once = invoke("simulate", "run.toml", "policies.p0.engine.options.gpu_memory_utilization=0")
+    assert once.exit_code == 2
+    assert once.stderr.startswith("error: engine.options.gpu_memory_utilization = 0, of the policy with model = ")
+    assert once.stderr.count("gpu_memory_utilization") == 1
+    other = invoke(
+        "simulate", "run.toml", "--nodes", "1,2", "policies.p0.engine.options.gpu_memory_utilization=0.1",
+        "policies.p0.engine.replicas=4",
+    )  # fmt: skip
+    assert other.exit_code == 2
+    assert "as configured: policies.p0: 8 ranks and 4 engines" in other.stderr
+    assert "on 1 node, on 2 nodes: policies.p0: " in other.stderr.replace("\n", " ")
+
+
+def test_a_model_that_cannot_be_sized_says_why(tmp_path: Path) -> None:
+    def told(model: str) -> str:
+        result = invoke("simulate", "run.toml", f"policies.p0.model={model}")
+        assert result.exit_code == 2
+        return " ".join(result.stderr.split())
+
+    model = tmp_path / "strange"
+    assert f"policies.p0.model: the size of {model} is not known here. Fix: a model's folder" in told(str(model))
+    assert "hf download" not in told(str(model))
+    model.mkdir()
+    assert f"policies.p0.model: there is no {model / 'config.json'}. Fix: the folder of a dense model" in told(
+        "strange"
+    )
+    (model / "config.json").write_text(json.dumps(MODEL | {"num_experts": 8}))
+    assert "has num_experts: the size of mixtures of experts is not worked out here. Fix:" in told("strange")
+    (model / "config.json").write_text("{")
+    assert "config.json cannot be read: " in told("strange")
+    (model / "config.json").write_text(json.dumps(MODEL))
+    (model / "model.safetensors").write_bytes(b"cut short")
+    assert "model.safetensors is no safetensors file: " in told("strange")
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(42.0, "42 s"), (90.0, "1.5 min"), (5400.0, "1.5 h")])
+def test_a_run_is_as_long_as_its_unit_shows(seconds: float, shown: str) -> None:
+    found = Prediction.model_validate(simulated("--nodes", "1")["predicted"]["as_configured"])
+    told = dict(prediction_fields(found.model_copy(update={"total_s": seconds})))
+    assert told["Predicted in all"].startswith(f"{shown}, ")
 
 
 # Dry runs

@@ -11,11 +11,11 @@ from predicted import SIZE_8B, config, report_of
 
 from trainer.predict.costs import PARAMETERS, Seen, costs_of
 from trainer.predict.deviations import nonnegative_line, searched
-from trainer.predict.fit import ROLLOUT, Fit, NotFittable, fit, read_run
+from trainer.predict.fit import ROLLOUT, Fit, NotFittable, fit, on_gpus, read_run
 from trainer.predict.observed import observed
 from trainer.predict.workload import Lengths, Requests, Workload
 from trainer.run.gpus import GPUS
-from trainer.run.step_report import StepReport
+from trainer.run.step_report import StepReport, SyncReport
 
 GPU, SIZES = GPUS["H100"], {"p0": SIZE_8B}
 TRUE = {
@@ -199,6 +199,40 @@ def test_lines_of_something_else_are_told() -> None:
         fit(run, [*lines, strange], SIZES, GPU)
     with pytest.raises(NotFittable, match="have no designs"):
         fit(run, [line.model_copy(update={"designs": 0}) for line in lines], SIZES, GPU)
+
+
+@pytest.mark.parametrize(
+    ("configured", "synced", "gpus"),
+    [
+        ("auto", ["cuda"], True),
+        ("auto", ["cpu"], False),
+        ("auto", [None, "cpu"], False),  # an earlier version began it
+        ("cuda", [None], True),
+        ("cpu", [], False),
+        ("cpu", ["cuda"], True),  # resumed with another configuration
+    ],
+)
+def test_a_run_of_one_process_says_what_it_was_on(configured: str, synced: list[str | None], gpus: bool) -> None:
+    assert on_gpus(*one_process(configured, synced)) is gpus
+
+
+def test_what_a_run_was_on_is_not_guessed() -> None:
+    for synced in ([], [None]):
+        with pytest.raises(NotFittable, match=r'device = "auto". Fix: "cpu" or "cuda" there'):
+            on_gpus(*one_process("auto", synced))
+    with pytest.raises(NotFittable, match="partly on GPUs and partly on CPUs"):
+        on_gpus(*one_process("auto", ["cpu", "cuda"]))
+    assert on_gpus(config(), [])
+    assert not on_gpus(config(cluster={"gpus_per_node": 0}), [])
+
+
+def one_process(device: str, synced: list[str | None]) -> tuple[Any, list[StepReport]]:
+    """With what the sync of each step says."""
+    _, lines = reports(VARIED[: len(synced)])
+    for line, each in zip(lines, synced, strict=True):
+        line.syncs = {"p0": SyncReport(version=1, device=each)}
+    policy = {"device": device, "update": {"backend": "torch"}}
+    return config(policy=policy, cluster={"layout": "one-process"}), lines
 
 
 def test_a_fit_can_be_written_down() -> None:
