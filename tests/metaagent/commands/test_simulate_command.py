@@ -236,7 +236,7 @@ def test_what_does_not_fit_hides_nothing_else() -> None:
     one, four = result.stdout[result.stdout.index("\n1\t") :].splitlines()[1:3]
     assert one.split("\t")[1:10] == ["-"] * 9
     assert one.split("\t")[10].startswith("policies.p0: update takes ")
-    assert "Fix: update.zero_stage = 3" in one
+    assert " Fix: " in one
     assert float(four.split("\t")[1].removesuffix(" s")) > 0
     found = simulated(*arguments)["predicted"]
     assert found["as_configured"] is None
@@ -313,7 +313,8 @@ def test_what_does_not_fit_has_no_prediction() -> None:
     said = invoke("train", "run.toml", *arguments, "--dry-run").stdout
     assert "\nFits  no\n" in said
     assert "policies.p0: update takes " in said
-    assert "GiB more than an H100 has. Fix: update.zero_stage = 3, " in said
+    assert "GiB more than an H100 has. Fix: " in said
+    assert "update.zero_stage = 3" in said
     found = document(invoke("train", "run.toml", *arguments, "--dry-run", "--json"))
     assert set(found["predicted"]) == {"H200"}
 

@@ -50,7 +50,7 @@ def runs(draw: st.DrawFn) -> TrainConfig:
             "max_tokens_per_micro_batch": draw(st.sampled_from([256, 16384])),
             "dtype": draw(st.sampled_from(["bfloat16", "float32"])),
             "update": {"zero_stage": draw(st.integers(0, 3))},
-            "engine": {"tensor_parallel": draw(st.sampled_from([1, 1, 2, 3]))},
+            "engine": {"tensor_parallel": draw(st.sampled_from([1, 1, 2, 4]))},
         },
         **({"roles": SPLIT} if draw(st.booleans()) else {}),
     }

@@ -1,6 +1,7 @@
 """A fit finds the costs that a run was made with, and says what it could not find."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,7 @@ def test_what_a_run_was_on_is_not_guessed() -> None:
     assert not on_gpus(config(cluster={"gpus_per_node": 0}), [])
 
 
-def one_process(device: str, synced: list[str | None]) -> tuple[Any, list[StepReport]]:
+def one_process(device: str, synced: Sequence[str | None]) -> tuple[Any, list[StepReport]]:
     """With what the sync of each step says."""
     _, lines = reports(VARIED[: len(synced)])
     for line, each in zip(lines, synced, strict=True):
