@@ -8,6 +8,8 @@ run.
 
 from __future__ import annotations
 
+import math
+import operator
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from trainer.cluster import Node, Unplaceable, layout, placeable
 from trainer.config import TrainConfig
 from trainer.predict.costs import Costs, PolicyCosts, Seen, costs_of, update_seconds
 from trainer.predict.rollout_model import rolled_out
-from trainer.predict.simulate import Prediction, StepKind, simulate, step_kinds, step_times
+from trainer.predict.simulate import DRAWS, Prediction, StepKind, simulate, step_kinds, step_times
 from trainer.predict.workload import Workload, drawn, sequences
 from trainer.run import ClusterNeeds, Gpu, ModelSize, needs_on
 
@@ -29,10 +31,6 @@ RUNGS = 4
 """Numbers from one power of two to the next, on one node."""
 RUNGS_BEYOND = {1: 4, 2: 1}
 """The same beyond it, by the number of policies: two have four numbers to be found."""
-DRAWS = 2
-"""Rollouts that each division is compared by."""
-FINALISTS = 5
-"""Of the divisions, that are then compared by as many as any prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Divided:
     config: TrainConfig
     prediction: Prediction
     compared: int
-    """Divisions that were predicted, as they fit into memory."""
+    """Divisions that were predicted: those that fit into memory, but for some that are slow for certain."""
     idle: int
     """GPUs, or CPUs, that it leaves out."""
 
@@ -74,25 +72,26 @@ def best_division(
     """Keeps everything but layout, nodes, ranks and replicas. Colocated layouts are looked at only without staleness.
     Raises `Unplaceable` where nothing fits, with what the last division lacked, and `NeverDone`."""
     search = _Search(config, nodes, sizes, gpu, workload, seen)
-    found: list[tuple[float, int, Division]] = []
-    wrong = ""
-    for each in divisions(config, nodes, search.requests):
+    found: list[tuple[float, float, Division]] = []
+    slow: list[tuple[int, ...]] = []
+    """Numbers of engines whose rollout takes longer than a whole step of another division: fewer are no quicker."""
+    fastest, wrong = math.inf, ""
+    for each in sorted(divisions(config, nodes, search.requests), key=lambda each: -sum(each.engines)):
         if lacks := search.lacks(each):
             wrong = lacks
-        else:
-            found.append((search.step_s(each), -_used(config, each), each))
-    finalists: list[Divided] = []
+        elif not any(all(map(operator.le, each.engines, more)) for more in slow):
+            step_s, parts_s = search.seconds(each)
+            found.append((step_s, parts_s, each))
+            fastest = min(fastest, step_s)
+            if search.rollout_s(each.engines) > fastest:
+                slow.append(each.engines)
     chosen = _divided(config, nodes, Division("disaggregated", *[(1,) * len(config.policies)] * 2))
-    for _, _, each in sorted(found, key=lambda item: item[:2]):  # of equally fast ones that which leaves less idle
+    for _, _, each in sorted(found, key=lambda item: item[:2]):
         chosen = _divided(config, nodes, each)
         wrong = _refused(chosen)
         if not wrong and placeable(chosen, _nodes(chosen)):
             prediction = simulate(chosen, costs_of(chosen, sizes, gpu, workload, seen), workload)
-            finalists.append(Divided(chosen, prediction, len(found), _slots(config, nodes) - _used(config, each)))
-        if len(finalists) == FINALISTS:
-            break
-    if finalists:
-        return min(finalists, key=lambda each: each.prediction.step_s)
+            return Divided(chosen, prediction, len(found), _slots(config, nodes) - _used(config, each))
     wrong = wrong or unplaceable(chosen)
     raise Unplaceable(wrong or f"{_slots(config, nodes)} CPUs are too few for ranks and engines. Fix: more nodes")
 
@@ -158,18 +157,25 @@ class _Search:
         """What does not fit into the memory of GPUs; empty if all does."""
         return next((each.lacks for each in self._of(division).values() if each.lacks), "")
 
-    def step_s(self, division: Division) -> float:
-        """As `simulate` predicts it. Raises `NeverDone`."""
+    def seconds(self, division: Division) -> tuple[float, float]:
+        """Of a step, as `simulate` predicts it, and of its parts one after another, which tells apart divisions whose
+        longest part is the same. Raises `NeverDone`."""
         policies = self._of(division)
         costs = {name: each.costs for name, each in policies.items()}
         rollouts = self._rollouts(division.engines)
         updates = {name: self._updates(name, ranks) for name, ranks in zip(policies, division.ranks, strict=True)}
-        seconds = 0.0
+        step_s = parts_s = 0.0
         for kind, count in self._kinds.items():
             those = {name: updates[name][kind] for name in kind.learned}
             times = step_times(False, costs, rollouts[kind.draw], those)
-            seconds += count * times.cycle_s(self._config.cluster.staleness)
-        return seconds / self._kinds.total()
+            step_s += count * times.cycle_s(self._config.cluster.staleness)
+            parts_s += count * times.cycle_s(0)
+        return step_s / self._kinds.total(), parts_s / self._kinds.total()
+
+    def rollout_s(self, engines: tuple[int, ...]) -> float:
+        """In the mean. No step is shorter."""
+        rollouts = self._rollouts(engines)
+        return sum(count * rollouts[kind.draw] for kind, count in self._kinds.items()) / self._kinds.total()
 
     def _of(self, division: Division) -> dict[str, _Policy]:
         each = zip(self._config.policies, division.ranks, division.engines, strict=True)
