@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.chat import ChatFormat, ends_of
-from engine.vllm.remains import family, files_of
+from engine.vllm.remains import Sweeper, family, files_of
 from workflow.failures import EngineFailed
 
 _CPU_CACHE = 16 << 30
@@ -51,6 +51,7 @@ class Start:
         self._timeout_s = timeout_s
         self._task: asyncio.Task[tuple[Any, ChatFormat]] | None = None
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
+        self._sweeper: Sweeper | None = None
         self._closed = False
 
     async def llm_and_chat(self) -> tuple[Any, ChatFormat]:
@@ -88,6 +89,8 @@ class Start:
             llm.shutdown = lambda: None  # Python's end, when vLLM's modules are gone, is too late to do it once more
         if self._sockets is not None:
             self._sockets.cleanup()
+        if self._sweeper is not None and (task is None or task.done()):
+            self._sweeper.closed()
 
     def _ended(self, task: asyncio.Task[tuple[Any, ChatFormat]]) -> None:
         if task.cancelled():  # the event loop ends; nobody can have what the thread still starts
@@ -122,6 +125,7 @@ class Start:
         """Whoever calls it holds `_ENVIRONMENT`."""
         self._sockets = self._sockets or tempfile.TemporaryDirectory(prefix="metaagent-vllm-")
         self.folder = self._sockets.name
+        self._sweeper = self._sweeper or Sweeper(self.folder)
         before = os.environ.get(_SOCKETS)
         os.environ[_SOCKETS] = self.folder
         try:
