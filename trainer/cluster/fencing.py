@@ -62,9 +62,9 @@ def _removed(path: str) -> str:
         return ""
     try:
         if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        else:
-            Path(path).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)  # somebody else may be at it
+            return f"{path} cannot be removed" if os.path.exists(path) else ""
+        Path(path).unlink(missing_ok=True)
     except OSError as error:
         return f"{path}: {error.strerror}"
     return ""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.vllm import TransferFailed
-from trainer.cluster.ray_session import ActorLost, CallTimedOut, Limit
+from trainer.cluster.ray_session import ActorLost, CallTimedOut, Limit, NotStarted
 from trainer.config import ClusterConfig
 from trainer.update import GroupLost
 from workflow.failures import EngineFailed
@@ -66,4 +66,6 @@ class Restarts:
 def is_loss(error: BaseException) -> bool:
     """Whether an exception of a call to ranks says that a process is lost: gone, silent, or left alone by another one
     in an exchange."""
+    if isinstance(error, NotStarted):
+        return error.gone
     return isinstance(error, (ActorLost, CallTimedOut, GroupLost, TransferFailed))

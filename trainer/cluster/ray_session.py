@@ -36,6 +36,8 @@ TOKEN_FILE = Path("~/.ray/auth_token")
 """What `ray start` has made on a head node, to be copied to all others."""
 POLL_S = 0.2
 CLOSE_S = 60.0
+_LONGEST = 300
+"""Characters of what Ray says that are told."""
 
 
 class ClusterError(RuntimeError):
@@ -51,6 +53,17 @@ class ActorLost(ClusterError):
 
     def __reduce__(self) -> tuple[type[ActorLost], tuple[str, str]]:
         return ActorLost, (self.actor, self.reason)
+
+
+class NotStarted(ClusterError):
+    """An actor that did not come up: `gone` if its process ended on the way, else it took too long."""
+
+    def __init__(self, actor: str, error: Exception) -> None:
+        self.gone = isinstance(error, ActorLost)
+        super().__init__(
+            f"{actor} did not start: {error}. Fix: see Ray's logs on its node (session_latest/logs) and the memory "
+            "there, or raise cluster.start_timeout_s"
+        )
 
 
 class CallTimedOut(ClusterError):
@@ -165,8 +178,13 @@ def _reason(error: Exception) -> str:
     for telling in ("out of memory", "OOM", "node has died", "node died", "Worker unexpectedly exits", "Segmentation"):
         for line in text.splitlines():
             if telling.lower() in line.lower():
-                return line.strip()[:300]
-    return (text.strip().splitlines() or [type(error).__name__])[0][:300]
+                return _cut(line.strip())
+    return _cut((text.strip().splitlines() or [type(error).__name__])[0])
+
+
+def _cut(line: str) -> str:
+    """Whole sentences of it, where there are some."""
+    return line if len(line) <= _LONGEST else line[:_LONGEST].rpartition(". ")[0] or f"{line[:_LONGEST]}..."
 
 
 def _cancel(reference: Any) -> None:
@@ -245,9 +263,10 @@ class Session:
         self._holder = threading.Thread(target=hold, daemon=True, name="ray")
         self._holder.start()
         if not connected.wait(self.config.start_timeout_s):
+            looked = "its logs (/tmp/ray/session_latest/logs)" if address == "local" else "`ray status` there"
             raise ClusterError(
                 f"Ray at {address!r} did not answer within cluster.start_timeout_s={self.config.start_timeout_s:g}. "
-                "Fix: see that a head node runs there (`ray status`), or raise it"
+                f"Fix: see {looked}, or raise it"
             )
         if raised:
             said = str(raised[0]).strip().partition("\n")[0]

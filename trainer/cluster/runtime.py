@@ -103,11 +103,14 @@ class ClusterRuntime:
         self._restarts.count(str(lost))
         assembly = self._assembly
         if not self._a_node_is_gone():
-            await asyncio.gather(*(assembly.seats.fence(seat) for seat in assembly.ranks))
-            for cast in assembly.casts.values():
-                if take_turns(self.config, cast.name):  # new ranks need the memory
-                    await asleep(list(cast.up.values()), self._limits.call)
-            await assembly.start_ranks()
+            try:
+                await asyncio.gather(*(assembly.seats.fence(seat) for seat in assembly.ranks))
+                for cast in assembly.casts.values():
+                    if take_turns(self.config, cast.name):  # new ranks need the memory
+                        await asleep(list(cast.up.values()), self._limits.call)
+                await assembly.start_ranks()
+            except Exception as error:
+                raise _meaning("making ranks anew", error) from error
             self._watching.forget_losses()  # whoever asked the old ranks meanwhile
             self._watching.begin(assembly.ranks)
         if self._a_node_is_gone():

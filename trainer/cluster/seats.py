@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,9 @@ from trainer.cluster.actors import NodeKeeper
 from trainer.cluster.losses import FENCE, Limits
 from trainer.cluster.places import Layout, Process
 from trainer.cluster.processes import Identity
-from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Session
+from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, ClusterError, Limit, NotStarted, Session
+
+POLL_S = 0.2
 
 
 def threads_told(placed: Layout, process: Process) -> dict[str, str]:
@@ -117,12 +120,9 @@ class Seats:
                 seat.identity = await actor.call(seat.first, limit=self.limits.start)
             seat.is_up = True
         except BaseException as error:
-            await self.fence(seat)
+            await self.fence(seat, closing=True)
             if isinstance(error, (ActorLost, CallTimedOut)):
-                raise ClusterError(
-                    f"{seat.name} did not start: {error}. Fix: see Ray's logs on its node (session_latest/logs) "
-                    "and the memory there, or raise cluster.start_timeout_s"
-                ) from None
+                raise NotStarted(seat.name, error) from None
             raise
 
     async def all_up(self, seats: Sequence[Seat]) -> None:
@@ -153,20 +153,31 @@ class Seats:
         finally:
             path.unlink(missing_ok=True)
 
-    async def fence(self, seat: Seat) -> str:
-        """See to it that whoever sits there is gone, with all that it would leave. Returns what is left."""
+    async def fence(self, seat: Seat, *, closing: bool = False) -> None:
+        """See to it that whoever sits there is gone, with all that it would leave. Waits for another keeper, where its
+        node's is gone. Raises `ClusterError` where something stays, unless all is `closing`."""
         actor, who = seat.actor, seat.identity
         seat.actor, seat.identity, seat.is_up = None, None, False
         if actor is None:
-            return ""
+            return
         self.session.kill([actor])
-        keeper = self.keeper(seat.process.node)
-        if who is None or keeper is None or keeper == actor:
-            return ""
-        try:
-            return await keeper.call("fence", who, FENCE.seconds, limit=FENCE)
-        except (ActorLost, CallTimedOut) as error:
-            return f"{seat.name} could not be seen gone: {error}"
+        if who is None or seat.kind is NodeKeeper:
+            return
+        ends = time.monotonic() + (0 if closing else self.limits.start.seconds)
+        while True:
+            keeper = self.keeper(seat.process.node)
+            left = "its node has no keeper"
+            if keeper is not None:
+                try:
+                    left = await keeper.call("fence", who, FENCE.seconds, limit=Limit(FENCE.name, 2 * FENCE.seconds))
+                    break
+                except (ActorLost, CallTimedOut) as error:
+                    left = str(error)
+            if time.monotonic() > ends or self.node_is_gone(seat):
+                break
+            await asyncio.sleep(POLL_S)
+        if left and not closing and not self.node_is_gone(seat):
+            raise ClusterError(f"{seat.name} could not be ended: {left}. Fix: end it on its node, then --resume")
 
     async def clear(self) -> None:
         """Fence all, keepers last, and give the room back."""
@@ -180,8 +191,8 @@ class Seats:
         await asyncio.gather(
             *(close(seat.actor) for seat in others if seat.actor is not None and seat.first == "start")
         )
-        await asyncio.gather(*(self.fence(seat) for seat in others))
-        await asyncio.gather(*(self.fence(seat) for seat in self.seated))
+        await asyncio.gather(*(self.fence(seat, closing=True) for seat in others))
+        await asyncio.gather(*(self.fence(seat, closing=True) for seat in self.seated))
         self.seated.clear()
         if self._group is not None:
             self.session.release(self._group)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from trainer.cluster.assembly import Cast
 from trainer.cluster.engine_pool import PoolTable
 from trainer.cluster.losses import Limits, Restarts
-from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, Limit
+from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, Limit, NotStarted
 from trainer.cluster.run_pool import RunPool
 from trainer.cluster.seats import Seat, Seats
 from trainer.run import StepsLost
@@ -114,7 +114,11 @@ class Watching:
                 seat.identity = found
 
     async def _noticed(self, seat: Seat, actor: Actor, error: Exception) -> None:
-        if seat.process.kind == "engine":
+        if seat.process.kind == "keeper":
+            await self._check_node(seat)
+            await self._anew(seat, error)
+            self._in_background(self._over(seat))
+        elif seat.process.kind == "engine":
             await self.engine_lost(self._assembly.casts[seat.process.policy], seat, actor, error)
         elif seat.process.kind == "run_worker":
             await self.worker_lost(seat.process.number, actor, error)
@@ -135,13 +139,25 @@ class Watching:
 
     async def _replace_worker(self, seat: Seat, error: Exception) -> None:
         await self._check_node(seat)
-        self._restarts.count(str(error))
-        seats = self._assembly.seats
-        await seats.fence(seat)
-        await seats.up(seat)
-        await seat.here.call("engines", self._assembly.tables, limit=self._assembly.limits.heartbeat)
+        await self._anew(seat, error)
         await self._runs.put(seat.process.number, seat.here)
+        await self.tell_workers()  # those that are in the pool, which learn of all that changes
         self._in_background(self._over(seat))
+
+    async def _anew(self, seat: Seat, error: Exception) -> None:
+        """Another one in its place. One that dies while it starts is replaced, too, as often as all may be."""
+        while True:
+            self._restarts.count(str(error))
+            await self._assembly.seats.fence(seat)
+            await self.tell_workers()
+            try:
+                await self._assembly.seats.up(seat)
+                return
+            except NotStarted as again:
+                if not again.gone:
+                    raise
+                await self._check_node(seat)
+                error = again
 
     def engine_is_lost(self, cast: Cast, number: int, error: Exception) -> None:
         """Replace an engine, in the background."""
@@ -157,17 +173,15 @@ class Watching:
             await self._check_node(seat)
         if seat.actor != actor:  # somebody else has noticed
             return
-        self._restarts.count(str(error))
-        seats = self._assembly.seats
-        await seats.fence(seat)
-        await self.tell_workers()
-        await seats.up(seat)
+        await self._anew(seat, error)
         self._in_background(self._over(seat))
         await self._catch_up(cast, number)
 
     async def tell_workers(self) -> None:
         """Who serves."""
-        tables = self._assembly.tables
-        for actor in self._runs.workers.values():
+
+        async def tell(actor: Actor) -> None:
             with contextlib.suppress(ActorLost, CallTimedOut):  # whoever gives it work learns of that
-                await actor.call("engines", tables, limit=self._assembly.limits.heartbeat)
+                await actor.call("engines", self._assembly.tables, limit=self._assembly.limits.heartbeat)
+
+        await asyncio.gather(*map(tell, self._runs.workers.values()))

@@ -166,7 +166,8 @@ def _failed(final: Path, error: Exception) -> str:
     others = ", ".join(path.name for path in _steps(final.parent)) or "none"
     with contextlib.suppress(OSError):
         said += f" ({shutil.disk_usage(final.parent).free / 2**20:,.0f} MiB are free there)"
-    return f"{said}. The checkpoints before it are as they were: {others}"
+    fix = ". Fix: make room there, or see what the disk has; then --resume" if isinstance(error, OSError) else ""
+    return f"{said}. The checkpoints before it are as they were: {others}{fix}"
 
 
 def latest(folder: Path) -> Checkpoint | None:

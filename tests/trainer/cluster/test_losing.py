@@ -17,7 +17,7 @@ from trainer.cluster import runtime as runtime_module
 from trainer.cluster.assembly import Assembly, Cast
 from trainer.cluster.losses import Limits, Restarts
 from trainer.cluster.places import Process
-from trainer.cluster.ray_session import ActorLost, ClusterError, Limit
+from trainer.cluster.ray_session import ActorLost, ClusterError, Limit, NotStarted
 from trainer.cluster.run_pool import UNITS_AHEAD, RunPool
 from trainer.cluster.runtime import ClusterRuntime
 from trainer.cluster.seats import Seat
@@ -36,6 +36,7 @@ class Process_:
     def __init__(self, name: str) -> None:
         self.name, self.gone, self.weights, self.version = name, False, -1, -1
         self.garbles = False
+        self.told: list[int] = []
 
     async def call(self, method: str, *arguments: Any, limit: Any) -> Any:
         await asyncio.sleep(0)
@@ -43,6 +44,8 @@ class Process_:
             raise ActorLost(self.name, "killed")
         if method == "commit":
             self.version = arguments[0]
+        if method == "engines":
+            [self.told] = [[number for number, _ in table.engines] for table in arguments[0].values()]
 
 
 class Ranks:
@@ -76,6 +79,14 @@ class Ranks:
         return outcome
 
 
+class Known(SimpleNamespace):
+    """An assembly, whose tables are those of now."""
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        return {name: cast.table for name, cast in self.casts.items()}
+
+
 class Cluster:
     """A runtime with engines and run workers, whose replacements come when they are let `come`."""
 
@@ -91,13 +102,12 @@ class Cluster:
         self.workers = [self.seat("run_worker", number) for number in range(workers)]
         self.runtime._limits = LIMITS
         self.runtime._restarts = Restarts(per_hour)
-        self.runtime._assembly = SimpleNamespace(  # pyright: ignore[reportAttributeAccessIssue]
+        self.runtime._assembly = Known(  # pyright: ignore[reportAttributeAccessIssue]
             limits=LIMITS,
             casts={"p0": self.cast},
             workers=self.workers,
             ranks=[],
             engines=seats,
-            tables={},
             start_ranks=self.start_ranks,
             seats=SimpleNamespace(up=self.up, fence=self.fence, node_is_gone=lambda _: False, seated=[]),
         )
@@ -112,10 +122,9 @@ class Cluster:
         seat.actor, seat.is_up = Process_(seat.name), True  # pyright: ignore[reportAttributeAccessIssue]
         return seat
 
-    async def fence(self, seat: Seat) -> str:
+    async def fence(self, seat: Seat) -> None:
         seat.actor, seat.is_up = None, False
         await asyncio.sleep(0.05)
-        return ""
 
     async def up(self, seat: Seat) -> None:
         self.started.append(seat.name)
@@ -296,6 +305,132 @@ def test_a_unit_has_the_time_of_all_runs_that_a_worker_may_have(
         began = min(worst)
         worst[worst.index(began)] = began + settings.rollout.limits.wall_s * (1 + retries)
     assert max(worst) <= assembly.unit_limit.seconds <= max(worst) + LIMITS.call.seconds
+
+
+class Dying:
+    """What comes dies while it starts, so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    async def __call__(self, seat: Seat) -> None:
+        await asyncio.sleep(0.05)
+        if self.left:
+            self.left -= 1
+            raise NotStarted(seat.name, ActorLost(seat.name, "killed"))
+
+
+def test_what_dies_while_it_starts_is_replaced_again() -> None:
+    async def play() -> None:
+        cluster = Cluster(1, 1)
+        await cluster.runtime.sync({"p0": 0})
+        worker: Any = cluster.workers[0].actor
+        await cluster.pool.put(0, worker)
+        cluster.come = Dying(3)
+        cluster.kill(cluster.cast.engines[0])
+        worker.gone = True
+        await cluster.watching.worker_lost(0, worker, ActorLost(worker.name, "killed"))
+        await cluster.watching.until_doom(asyncio.sleep(1))
+        assert sorted(set(cluster.started)) == ["engine 0", "run_worker 0"]
+        assert len(cluster.started) == len(cluster.runtime._restarts.history) == 5
+        assert cluster.serving() == {0: (0, 0)}
+        new: Any = cluster.pool.workers[0]
+        assert new.told == [0]
+        await cluster.watching.end()
+
+    played(play)
+
+
+def test_what_always_dies_while_it_starts_ends_the_run() -> None:
+    async def play() -> None:
+        cluster = Cluster(2, per_hour=3)
+        await cluster.runtime.sync({"p0": 0})
+        cluster.come = Dying(100)
+        cluster.kill(cluster.cast.engines[1])
+        with pytest.raises(
+            EngineFailed, match=r"4 processes were lost within an hour.*engine 1 did not start: .*Fix: "
+        ):
+            await cluster.watching.until_doom(asyncio.sleep(5))
+        assert cluster.started == ["engine 1"] * 3
+        await cluster.watching.end()
+
+    played(play)
+
+
+def test_a_rank_that_dies_while_it_is_made_anew_loses_the_steps_again() -> None:
+    async def play() -> None:
+        cluster = Cluster(1)
+        await cluster.runtime.sync({"p0": 0})
+
+        async def dies() -> None:
+            raise ActorLost("rank 0 of p0", "killed")
+
+        cluster.runtime._assembly.start_ranks = dies
+        with pytest.raises(StepsLost, match="making ranks anew: rank 0 of p0 is gone"):
+            await cluster.runtime.recover(StepsLost("rank 0 of p0 is gone"))
+        await cluster.watching.end()
+
+    played(play)
+
+
+@pytest.mark.parametrize("comes_s", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3])
+@pytest.mark.parametrize("late_s", [0.0, 0.1, 0.25])
+def test_a_worker_that_comes_beside_an_engine_knows_it(comes_s: float, late_s: float) -> None:
+    """Also where the worker is told of the engines a little later than all others are."""
+
+    async def play() -> None:
+        cluster = Cluster(1, 1)
+        await cluster.runtime.sync({"p0": 0})
+        worker: Any = cluster.workers[0].actor
+        await cluster.pool.put(0, worker)
+
+        async def come(seat: Seat) -> None:
+            await asyncio.sleep(comes_s if seat.process.kind == "engine" else 0.1)
+            if seat.process.kind == "run_worker":
+                seat.actor = Late(seat.name, late_s)  # pyright: ignore[reportAttributeAccessIssue]
+
+        cluster.come = come
+        cluster.kill(cluster.cast.engines[0])
+        worker.gone = True
+        await cluster.watching.worker_lost(0, worker, ActorLost(worker.name, "killed"))
+        await cluster.watching.until_doom(asyncio.sleep(1.2))
+        new: Any = cluster.pool.workers[0]
+        assert new is not worker
+        assert new.told == [0]
+        await cluster.watching.end()
+
+    played(play)
+
+
+class Late(Process_):
+    """Calls take their time to come, in their order."""
+
+    def __init__(self, name: str, late_s: float) -> None:
+        super().__init__(name)
+        self.late_s, self.turn = late_s, asyncio.Lock()
+
+    async def call(self, method: str, *arguments: Any, limit: Any) -> Any:
+        async with self.turn:
+            await asyncio.sleep(self.late_s)
+            return await super().call(method, *arguments, limit=limit)
+
+
+def test_a_keeper_is_made_anew_and_no_step_is_lost() -> None:
+    async def play() -> None:
+        cluster = Cluster(1)
+        await cluster.runtime.sync({"p0": 0})
+        keeper = cluster.seat("keeper", 0)
+        actor: Any = keeper.actor
+        cluster.watching.begin([keeper])
+        actor.gone = True
+        await cluster.watching._noticed(keeper, actor, ActorLost(keeper.name, "killed"))
+        assert keeper.actor is not None
+        assert keeper.actor is not actor
+        assert cluster.started == ["keeper 0"]
+        await cluster.watching.until_doom(asyncio.sleep(0.1))
+        await cluster.watching.end()
+
+    played(play)
 
 
 def test_a_loss_that_two_notice_is_one() -> None:
