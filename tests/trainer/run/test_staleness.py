@@ -45,7 +45,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lagging(model: Path, problems: Path, staleness: int, **changes: Any) -> TrainConfig:
-    cluster = {"layout": "disaggregated", "staleness": staleness}
+    cluster = {"layout": "disaggregated", "gpus_per_node": 0, "staleness": staleness}
     return configured(model, problems, **{"schedule": "coupled", "steps": 5, "cluster": cluster, **changes})
 
 
