@@ -56,7 +56,7 @@ class Blows:
                 self._left.remove(blow)
 
 
-def test_workers_engines_and_ranks_are_killed_and_stopped(
+def test_workers_engines_ranks_and_a_keeper_are_killed_and_stopped(
     ray_address: str, model: Path, problems: Path, tmp_path: Path
 ) -> None:
     config = clustered(model, problems, ray_address, engines=2, steps=8)
@@ -66,11 +66,12 @@ def test_workers_engines_and_ranks_are_killed_and_stopped(
         (2, "rollout", "run_worker", 1, signal.SIGSTOP),
         (3, "rollout", "engine", 0, signal.SIGSTOP),
         (4, "updating p0", "rank", 0, signal.SIGKILL),
+        (5, "rollout", "keeper", 0, signal.SIGKILL),  # without which nobody can be ended for good
         (6, "updating p0", "rank", 0, signal.SIGSTOP),
     )
     phases = run(config, tmp_path / "run", disturb=blows)
-    assert len(blows.hit) == 6
-    assert len(set(blows.hit)) == 6
+    assert len(blows.hit) == 7
+    assert len(set(blows.hit)) == 7
     assert len([name for name in phases if name.startswith("going back")]) == 2
     assert gone(sorted(blows.seen), 30)
     training.run(alone(config), tmp_path / "alone")
