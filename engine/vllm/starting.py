@@ -91,6 +91,7 @@ class Start:
             self._sockets.cleanup()
         if self._sweeper is not None and (task is None or task.done()):
             self._sweeper.closed()
+            self._sweeper = None
 
     def _ended(self, task: asyncio.Task[tuple[Any, ChatFormat]]) -> None:
         if task.cancelled():  # the event loop ends; nobody can have what the thread still starts

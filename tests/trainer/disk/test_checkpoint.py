@@ -172,7 +172,7 @@ def test_a_full_disk_leaves_the_earlier_ones_and_says_so(tmp_path: Path) -> None
     said = str(caught.value)
     assert f"cannot save step-00000012 in {tmp_path}: OSError: [Errno 28] No space left on device" in said
     assert "MiB are free there" in said
-    assert said.endswith("as they were: step-00000010")
+    assert "as they were: step-00000010. Fix: make room there" in said
     assert names(tmp_path) == ["step-00000010"]
     put(tmp_path, 12)
 
