@@ -77,7 +77,7 @@ def all_of(sections: Sequence[tuple[str, str, Mapping[str, Any]]]) -> Option:
     for name, section, keys in sections:
         policies.setdefault(name, {}).setdefault(section, {}).update(keys)
     said = [
-        f"policies.{name}.{section}.{key} = {f'{chr(34)}{value}{chr(34)}' if isinstance(value, str) else value}"
+        f"policies.{name}.{section}.{key} = " + (f'"{value}"' if isinstance(value, str) else str(value))
         for name, section, keys in sections
         for key, value in keys.items()
     ]

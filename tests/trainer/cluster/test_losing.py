@@ -145,6 +145,14 @@ class Cluster:
         if noticed:
             self.watching.engine_is_lost(self.cast, seat.process.number, ActorLost(seat.name, "killed"))
 
+    async def lose_worker(self) -> Any:
+        """The only one; returns the process that it was."""
+        worker: Any = self.workers[0].actor
+        await self.pool.put(0, worker)
+        worker.gone = True
+        await self.watching.worker_lost(0, worker, ActorLost(worker.name, "killed"))
+        return worker
+
     def serving(self) -> dict[int, tuple[int, int]]:
         """By engine, its version and its weights."""
         actors: Any = {number: self.cast.engines[number].actor for number in self.cast.serving}
@@ -324,12 +332,9 @@ def test_what_dies_while_it_starts_is_replaced_again() -> None:
     async def play() -> None:
         cluster = Cluster(1, 1)
         await cluster.runtime.sync({"p0": 0})
-        worker: Any = cluster.workers[0].actor
-        await cluster.pool.put(0, worker)
         cluster.come = Dying(3)
         cluster.kill(cluster.cast.engines[0])
-        worker.gone = True
-        await cluster.watching.worker_lost(0, worker, ActorLost(worker.name, "killed"))
+        await cluster.lose_worker()
         await cluster.watching.until_doom(asyncio.sleep(1))
         assert sorted(set(cluster.started)) == ["engine 0", "run_worker 0"]
         assert len(cluster.started) == len(cluster.runtime._restarts.history) == 5
@@ -381,8 +386,6 @@ def test_a_worker_that_comes_beside_an_engine_knows_it(comes_s: float, late_s: f
     async def play() -> None:
         cluster = Cluster(1, 1)
         await cluster.runtime.sync({"p0": 0})
-        worker: Any = cluster.workers[0].actor
-        await cluster.pool.put(0, worker)
 
         async def come(seat: Seat) -> None:
             await asyncio.sleep(comes_s if seat.process.kind == "engine" else 0.1)
@@ -391,8 +394,7 @@ def test_a_worker_that_comes_beside_an_engine_knows_it(comes_s: float, late_s: f
 
         cluster.come = come
         cluster.kill(cluster.cast.engines[0])
-        worker.gone = True
-        await cluster.watching.worker_lost(0, worker, ActorLost(worker.name, "killed"))
+        worker = await cluster.lose_worker()
         await cluster.watching.until_doom(asyncio.sleep(1.2))
         new: Any = cluster.pool.workers[0]
         assert new is not worker
