@@ -114,6 +114,7 @@ def test_what_somebody_else_holds_stays(made: Callable[[str], Scene]) -> None:
 def test_an_engine_that_was_closed_is_swept_by_nobody(made: Callable[[str], Scene]) -> None:
     scene = made("VLLM::EngineCore")
     scene.tell_closed()
+    os.kill(scene.child, signal.SIGKILL)  # nobody waits for it, nor holds its file
     scene.owner.kill()
     scene.owner.wait(10)
     assert not within(3, lambda: not scene.folder.exists() or not scene.file.exists())

@@ -15,6 +15,7 @@ from trainer.config.schema import TrainConfig
 from trainer.run.memory import BUCKET, ENGINE_WORKSPACE, LIVE_PARAMETERS, engine_memory, rank_at_work
 from trainer.run.needs import ClusterNeeds, cluster_needs, known_sizes
 from trainer.run.planning import plan
+from trainer.run.remedies import divides_heads
 from trainer.run.sizes import ModelSize
 
 SHAPE: dict[str, Any] = {
@@ -167,6 +168,19 @@ def test_what_does_not_fit_is_told_with_what_to_do(model: Path) -> None:
     odd = config(model, policy={"engine": {"tensor_parallel": 3}}, cluster={"layout": "disaggregated"})
     told = "engine.tensor_parallel = 3 does not divide the model's 32 heads, of which 8 have keys. Fix: 1 or 2 or 4"
     assert f"policies.p0: {told}" in of(cluster_needs(odd), "H100").lacking
+
+
+@pytest.mark.parametrize(
+    ("heads", "keys", "parallel", "divides"),
+    [
+        (32, 8, 4, True), (32, 8, 16, True), (32, 2, 8, True),  # several GPUs then hold the same keys
+        (12, 4, 8, False),  # a head and a half
+        (24, 8, 3, False), (24, 8, 12, False),  # the keys do not
+    ],
+)  # fmt: skip
+def test_heads_are_divided_whole(heads: int, keys: int, parallel: int, divides: bool) -> None:
+    size = ModelSize.model_validate({**SHAPE, "num_attention_heads": heads, "num_key_value_heads": keys})
+    assert divides_heads(size, parallel) == divides
 
 
 def followed(policy: dict[str, Any], fix: str) -> dict[str, Any]:
