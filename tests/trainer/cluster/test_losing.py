@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -162,20 +163,29 @@ class Cluster:
 LEARN = {"p0": Lesson([], 1e-3)}
 
 
-def played(play: Callable[[], Awaitable[None]]) -> None:
-    async def within() -> None:
-        async with asyncio.timeout(SOON):
-            await play()
+def played(play: Callable[..., Awaitable[None]], *scenes: tuple[Any, ...]) -> None:
+    """All scenes side by side, each a cluster of its own, as most of their time is waiting."""
 
-    asyncio.run(within())
+    async def scene(told: tuple[Any, ...]) -> None:
+        try:
+            async with asyncio.timeout(SOON):
+                await play(*told)
+        except BaseException as error:
+            error.add_note(f"in the scene {told}")
+            raise
+
+    async def all_of_them() -> None:
+        async with asyncio.TaskGroup() as group:
+            for told in scenes:
+                group.create_task(scene(told))
+
+    asyncio.run(all_of_them() if scenes else scene(()))
 
 
-@pytest.mark.parametrize("noticed", [True, False])
-@pytest.mark.parametrize("loads_s", [0.0, 0.3, 1.0])
-def test_the_only_engine_is_lost_in_an_update(loads_s: float, noticed: bool) -> None:
+def test_the_only_engine_is_lost_in_an_update() -> None:
     """The new weights wait for the one that comes, and the run goes on."""
 
-    async def play() -> None:
+    async def play(loads_s: float, noticed: bool) -> None:
         cluster = Cluster(1)
         cluster.come = lambda _: asyncio.sleep(loads_s)
         await cluster.runtime.sync({"p0": 0})
@@ -189,7 +199,7 @@ def test_the_only_engine_is_lost_in_an_update(loads_s: float, noticed: bool) -> 
         await cluster.watching.until_doom(asyncio.sleep(0.2))
         await cluster.watching.end()
 
-    played(play)
+    played(play, *product((0.0, 0.3, 1.0), (True, False)))
 
 
 def test_an_engine_that_does_not_come_back_ends_the_run_with_its_reason() -> None:
@@ -214,9 +224,8 @@ def test_an_engine_that_does_not_come_back_ends_the_run_with_its_reason() -> Non
     played(play)
 
 
-@pytest.mark.parametrize("pause_s", [0.0, 0.05, 0.12, 0.2, 0.3])
-def test_an_engine_that_comes_beside_an_update_has_the_weights_of_its_version(pause_s: float) -> None:
-    async def play() -> None:
+def test_an_engine_that_comes_beside_an_update_has_the_weights_of_its_version() -> None:
+    async def play(pause_s: float) -> None:
         cluster = Cluster(2, staleness=1)
         await cluster.runtime.sync({"p0": 0})
         cluster.kill(cluster.cast.engines[1])
@@ -231,7 +240,7 @@ def test_an_engine_that_comes_beside_an_update_has_the_weights_of_its_version(pa
         assert cluster.serving() == {0: (2, 2), 1: (2, 2)}
         await cluster.watching.end()
 
-    played(play)
+    played(play, (0.0,), (0.05,), (0.12,), (0.2,), (0.3,))
 
 
 def test_nobody_waits_for_an_engine_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,12 +387,10 @@ def test_a_rank_that_dies_while_it_is_made_anew_loses_the_steps_again() -> None:
     played(play)
 
 
-@pytest.mark.parametrize("comes_s", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3])
-@pytest.mark.parametrize("late_s", [0.0, 0.1, 0.25])
-def test_a_worker_that_comes_beside_an_engine_knows_it(comes_s: float, late_s: float) -> None:
+def test_a_worker_that_comes_beside_an_engine_knows_it() -> None:
     """Also where the worker is told of the engines a little later than all others are."""
 
-    async def play() -> None:
+    async def play(late_s: float, comes_s: float) -> None:
         cluster = Cluster(1, 1)
         await cluster.runtime.sync({"p0": 0})
 
@@ -401,7 +408,7 @@ def test_a_worker_that_comes_beside_an_engine_knows_it(comes_s: float, late_s: f
         assert new.told == [0]
         await cluster.watching.end()
 
-    played(play)
+    played(play, *product((0.0, 0.1, 0.25), (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)))
 
 
 class Late(Process_):
