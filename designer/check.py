@@ -23,7 +23,7 @@ from sandbox.protocol import Sandbox, over_limit
 from workflow.failures import Finding, LimitExceeded, ProgramFailed
 from workflow.graph import GraphNode
 
-CHECK_SECONDS = 10.0
+CHECK_CPU_S = 10
 """How long the static check of one program may take in its jail; an ordinary program takes milliseconds."""
 
 MAX_REPLY = 1 << 20
@@ -161,7 +161,7 @@ class _Checked(BaseModel):
 
 async def _checked(sandbox: Sandbox, payload: dict[str, JsonValue]) -> _Checked:
     try:
-        reply = await sandbox.call("designer.check:check_payload", payload, wall_s=CHECK_SECONDS)
+        reply = await sandbox.call("designer.check:check_payload", payload, cpu_s=CHECK_CPU_S)
         return _Checked.model_validate(reply)
     except LimitExceeded as error:
         message = f"the program is too complex to be checked ({error.limit_kind} limit of {error.limit:g})"

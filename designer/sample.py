@@ -15,12 +15,14 @@ from pydantic import BaseModel, ConfigDict
 from designer.check import CheckReport, check_reply
 from designer.prompts import design_messages, repair_messages, short_design_messages
 from engine.protocol import Engine
+from engine.run_clock import no_reply
 from engine.session import call_seed
 from sandbox.protocol import Sandbox
 from templates import Template, load_templates
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling, Usage
 from workflow.failures import EngineFailed, Failure, Finding, LimitExceeded, MetaAgentError, ProgramRejected
 from workflow.graph import GraphNode
+from workflow.limits import Limits
 
 
 class DesignTurn(BaseModel):
@@ -85,13 +87,15 @@ async def sample_designs(
     k: int = 3,
     repair: bool = True,
     seed: int = 0,
+    reply_s: float = Limits().reply_s,
 ) -> list[Design]:
     """M designs for one problem, sampled concurrently from one prompt, ordered by index.
 
     The `full` prompt shows `k` of the `templates` (by default of the whole bank); the `short` one shows none. Every
     call has a seed of its own, drawn from `seed`; `sampling.seed` is not used. A rejected program whose repair is too
-    long for the model stays rejected. Raises `EngineFailed` if the policy could not be asked for any of them,
-    `LimitExceeded` if the prompt is too long for the model, and `SandboxUnavailable` if they cannot be checked.
+    long for the model stays rejected. Raises `EngineFailed` if the policy could not be asked for any of them, or did
+    not reply within `reply_s` seconds, `LimitExceeded` if the prompt is too long for the model, and
+    `SandboxUnavailable` if they cannot be checked.
     """
     if m < 1:
         raise ValueError(f"m={m}: ask for at least one design")
@@ -99,7 +103,7 @@ async def sample_designs(
         prompt = short_design_messages(problem)
     else:
         prompt = design_messages(problem, load_templates() if templates is None else templates, k, seed=seed)
-    sampler = _Sampler(problem, prompt, engine, sandbox, sampling or Sampling(), repair, seed)
+    sampler = _Sampler(problem, prompt, engine, sandbox, sampling or Sampling(), repair, seed, reply_s)
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(sampler.design(index)) for index in range(m)]
@@ -117,7 +121,7 @@ async def sample_design(
     engine: Engine,
     sandbox: Sandbox,
     *,
-    wall_s: float,
+    reply_s: float,
     sampling: Sampling | None = None,
     style: Literal["full", "short"] = "full",
     templates: Sequence[Template] | None = None,
@@ -125,28 +129,20 @@ async def sample_design(
     repair: bool = True,
     seed: int = 0,
 ) -> Design:
-    """One design, as `sample_designs` makes it, within `wall_s` seconds; past them the engine counts as failed.
-
-    Where the prompt is too long for the model, the design's `error` says so.
-    """
-    clock = asyncio.timeout(wall_s)
+    """One design, as `sample_designs` makes it. Where the prompt is too long for the model, its `error` says so."""
     try:
-        async with clock:
-            (design,) = await sample_designs(
-                problem,
-                engine,
-                sandbox,
-                sampling=sampling,
-                style=style,
-                templates=templates,
-                k=k,
-                repair=repair,
-                seed=seed,
-            )
-    except TimeoutError:
-        if not clock.expired():  # somebody else's, such as an engine's
-            raise
-        raise EngineFailed(engine.name, f"no design within wall_s={wall_s:g}") from None
+        (design,) = await sample_designs(
+            problem,
+            engine,
+            sandbox,
+            sampling=sampling,
+            style=style,
+            templates=templates,
+            k=k,
+            repair=repair,
+            seed=seed,
+            reply_s=reply_s,
+        )
     except LimitExceeded as outgrown:
         return Design(index=0, error=outgrown.record())
     return design
@@ -164,6 +160,7 @@ class _Sampler:
         sampling: Sampling,
         repair: bool,
         seed: int,
+        reply_s: float,
     ) -> None:
         self.problem = problem
         self.prompt = prompt
@@ -172,6 +169,7 @@ class _Sampler:
         self.sampling = sampling
         self.repair = repair
         self.seed = seed
+        self.reply_s = reply_s
 
     async def design(self, index: int) -> tuple[Design, EngineFailed | None]:
         """One design, and the failure of the engine if that ended it."""
@@ -213,11 +211,15 @@ class _Sampler:
     async def _ask(self, messages: list[ChatMessage], key: str) -> DesignTurn:
         sampling = self.sampling.with_seed(call_seed(self.seed, key))
         request = CompletionRequest(messages=messages, sampling=sampling, agent="designer", key=key)
+        clock = asyncio.timeout(self.reply_s)
         try:
-            completion = await self.engine.complete(request)
+            async with clock:
+                completion = await self.engine.complete(request)
         except MetaAgentError:
             raise
         except Exception as failed:  # an engine's own defect is a failure of the engine, as it is in a run
+            if clock.expired():
+                raise no_reply(self.engine.name, self.reply_s) from None
             raise EngineFailed(self.engine.name, f"{type(failed).__name__}: {failed}") from failed
         return DesignTurn(request=request, completion=completion)
 

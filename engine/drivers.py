@@ -16,7 +16,7 @@ from engine.protocol import Engine
 from engine.session import Run, Session, Sink
 from workflow import bridge
 from workflow.completion import Completion, CompletionRequest, Sampling
-from workflow.failures import EngineFailed, Failure, LimitExceeded, MetaAgentError, ProgramFailed
+from workflow.failures import EngineFailed, Failure, MetaAgentError, ProgramFailed
 from workflow.limits import Limits
 from workflow.messages import Context, Message
 from workflow.nodes import WorkflowNode
@@ -121,20 +121,9 @@ async def run_workflow(
 
 
 async def _within_wall(request: Request, session: Session) -> Any:
-    """Serve one request tree. Raises `LimitExceeded` when the wall limit ends it, else what it raised."""
-    wall_s = session.limits.wall_s
-    clock = asyncio.timeout(wall_s)
-    result: Any = None
-    try:
-        async with clock:
-            result = await drive(Scheduler(root_steps(request)), session)
-    except TimeoutError:
-        if not clock.expired():
-            raise  # the program's own
-    # Also where an engine has not minded that it was cancelled, and where plain code has let nobody look at the clock.
-    if clock.expired() or session.elapsed > wall_s:
-        raise LimitExceeded("wall_s", wall_s, session.elapsed)
-    return result
+    """Serve one request tree. Raises what the run's clock ends it with, else what it raised."""
+    async with session.clock.bounding():
+        return await drive(Scheduler(root_steps(request)), session)
 
 
 def _failure(error: Exception) -> Failure:

@@ -1,8 +1,9 @@
 """Serves the requests of one run: asks the engine, counts against the limits, writes the Trace.
 
 One `Session` per run, whatever drives the run. It believes nothing that a program says about itself: counts and
-provenance come from what passed through here. It does not advance nodes (`workflow.scheduler`). The clock of the wall
-limit is the driver's; past its end nothing more is admitted here, whatever has become of that clock.
+provenance come from what passed through here. It does not advance nodes (`workflow.scheduler`). Its clock stands still
+while the engine is asked; ending the run when it strikes is the driver's business, but past the limit nothing more is
+admitted here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from engine.authorship import MAX_READ, Authorship
 from engine.limit_counter import LimitCounter
 from engine.plausible import impossible
 from engine.protocol import Engine
+from engine.run_clock import RunClock
 from workflow.completion import (
     ChatMessage,
     Completion,
@@ -29,7 +31,7 @@ from workflow.completion import (
     Sampling,
     Usage,
 )
-from workflow.failures import EngineFailed, Failure, LimitExceeded, MetaAgentError, ProgramFailed
+from workflow.failures import EngineFailed, Failure, MetaAgentError, ProgramFailed
 from workflow.limits import Limits
 from workflow.requests import (
     AgentCall,
@@ -156,7 +158,7 @@ class Session:
         self.events: list[Event] = []
         self._sink = sink
         self._code_runner = code_runner
-        self._start = time.monotonic()
+        self.clock = RunClock(self.limits, engine.name)
         self._counter = LimitCounter(self.limits)
         self._output: list[str] = []
         self._calling: dict[str, AgentTurn] = {}
@@ -178,7 +180,7 @@ class Session:
     @property
     def elapsed(self) -> float:
         """Seconds since the run started."""
-        return time.monotonic() - self._start
+        return self.clock.elapsed
 
     def _record(self, event: Event) -> None:
         self.events.append(event)
@@ -187,8 +189,7 @@ class Session:
 
     def admit(self, path: str, request: Leaf) -> None:
         """Count a request before it is served; raises `LimitExceeded`, which ends the run."""
-        if self.elapsed > self.limits.wall_s:
-            raise LimitExceeded("wall_s", self.limits.wall_s, self.elapsed)
+        self.clock.check()
         if isinstance(request, AgentCall):
             self._counter.spend("agent_calls", 1)
             size = sum(len(str(turn.get("content", ""))) for turn in request.messages)
@@ -244,7 +245,8 @@ class Session:
             overruled=_overruled(call.sampling, sampling) if call.sampling else None,
         )
         try:
-            completion = await self.engine.complete(request)
+            with self.clock.waiting():
+                completion = await self.engine.complete(request)
             wrong = impossible(completion)
             if wrong:
                 raise EngineFailed(self.engine.name, f"a completion that cannot be: {wrong}. Fix: see the engine")

@@ -155,8 +155,11 @@ class Sandbox(Protocol):
 
     def workspace(self, disk_mb: int = 64) -> AbstractAsyncContextManager[Workspace]: ...
 
-    async def call(self, target: str, payload: JsonValue, *, wall_s: float = 10.0, memory_mb: int = 1024) -> JsonValue:
-        """Run the trusted function `package.module:name` on untrusted data in a jail of its own.
+    async def call(
+        self, target: str, payload: JsonValue, *, cpu_s: int = 10, wall_s: float = 60.0, memory_mb: int = 1024
+    ) -> JsonValue:
+        """Run the trusted function `package.module:name` on untrusted data in a jail of its own. What computes too long
+        ends by `cpu_s`, which a busy machine does not change; `wall_s` is for what waits.
 
         Raises `LimitExceeded`, or `ProgramFailed` with what the function raised.
         """

@@ -25,8 +25,8 @@ class Execution:
     trajectories: list[Trajectory] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     duration_s: float = 0.0
-    unanswered: bool = False
-    """Its time was up while it waited for its first reply."""
+    timed_out: bool = False
+    """Its wall clock struck: that says as much of the machine as of the program, so it teaches nobody."""
 
     @property
     def correct(self) -> bool:
@@ -49,9 +49,9 @@ class DesignResult:
     """Of the Designer's replies."""
 
     @property
-    def mean_reward(self) -> float:
-        """Eq. 4."""
-        return sum(execution.reward.total for execution in self.executions) / len(self.executions)
+    def outgrew(self) -> bool:
+        """Whether the question was too long for the Designer's model."""
+        return self.failure == "limit_exceeded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

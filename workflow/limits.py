@@ -11,7 +11,11 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     wall_s: float = Field(default=600.0, gt=0)
-    """Seconds from start to answer, agent calls included."""
+    """Seconds from start to answer, without those in which the run waits for replies of its agents: how fast the
+    engine is, and how many others ask it, is no business of the run's."""
+    reply_s: float = Field(default=1800.0, gt=0)
+    """Seconds for one reply of an agent, or of the Designer, its wait in the engine's queue included. Past them it is
+    the engine that has failed (`EngineFailed`), not the run."""
     cpu_s: int = Field(default=20, ge=1)
     """CPU seconds of the program itself (agents think elsewhere)."""
     memory_mb: int = Field(default=512, ge=16)
@@ -23,6 +27,11 @@ class Limits(BaseModel):
     """Prompt and completion tokens of all agent calls together."""
     tool_calls: int = Field(default=128, ge=0)
     """Tool calls and code runs together."""
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds that a run takes at most, each reply as late as may be and none beside another; a week at most."""
+        return min(self.wall_s + self.agent_calls * self.reply_s, 7 * 86_400.0)
 
 
 class CodeLimits(BaseModel):

@@ -7,6 +7,7 @@ JSON-lines form; it writes no files. `t` is seconds since the run started.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -158,6 +159,15 @@ class Rewarded(_Event):
     type: Literal["reward"] = "reward"
     total: float
     terms: list[RewardTerm]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what is not finite."""
+        for name, value in [
+            ("total", self.total),
+            *((repr(term.name), term.value * term.weight) for term in self.terms),
+        ]:
+            if not math.isfinite(value):
+                raise ValueError(f"a reward whose {name} is {value} teaches nothing. Fix: the reward function")
 
 
 Event = Annotated[

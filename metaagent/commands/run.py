@@ -300,7 +300,8 @@ def main(
     seed: Seed = 0,
     temperature: Temperature = SAMPLING.temperature,
     max_tokens: MaxTokens = SAMPLING.max_tokens,
-    wall_s: Annotated[float, typer.Option(help="Limit: seconds in all.")] = LIMITS.wall_s,
+    wall_s: Annotated[float, typer.Option(help="Limit: seconds, without waiting for replies.")] = LIMITS.wall_s,
+    reply_s: Annotated[float, typer.Option(help="Limit: seconds for one reply.")] = LIMITS.reply_s,
     cpu_s: Annotated[int, typer.Option(help="Limit: CPU seconds of the program.")] = LIMITS.cpu_s,
     memory_mb: Annotated[int, typer.Option(help="Limit: memory of the program, MiB.")] = LIMITS.memory_mb,
     output_bytes: Annotated[int, typer.Option(help="Limit: bytes that it prints.")] = LIMITS.output_bytes,
@@ -319,6 +320,7 @@ def main(
     limits = validated(
         Limits,
         wall_s=wall_s,
+        reply_s=reply_s,
         cpu_s=cpu_s,
         memory_mb=memory_mb,
         output_bytes=output_bytes,

@@ -55,6 +55,10 @@ def print_plan(console: Console, planned: Plan, predicted: Mapping[str, Predicti
             ("Stages", ", ".join(stages[:STAGES_SHOWN] + more)),
             ("Memory", "" if planned.cluster else memory),
             ("Disk", f"{disk} for {planned.checkpoints} checkpoints at once"),
+            (
+                "Traces",
+                f"about {shown_size(planned.trace_bytes)} for {planned.traces:,} steps with one agent call per run",
+            ),
         ],
     )
     heading(console, "Data")

@@ -111,6 +111,8 @@ class TrainingView:
             done = _Done(event, self._step_began, self._clock())
             self._steps = (*self._steps, done)[-STEPS_SHOWN:]
             self._line(event, done.took)
+            for warning in event.warnings:
+                note(f"step {event.step}: {warning}")
         else:
             self._tally.add(event)
 

@@ -17,7 +17,7 @@ from workflow.trace import Trace
 
 AGAIN = "\nwhile True: workflow.run(question)"
 PROGRAMS: dict[str, tuple[str, float, dict[str, Any]]] = {
-    "wall_s": (workflow_of(), 60, {"wall_s": 0.5}),
+    "wall_s": (workflow_of("while True: pass"), 0, {"wall_s": 0.5}),
     "cpu_s": (workflow_of("while True: pass"), 0, {"cpu_s": 1}),
     "memory_mb": (workflow_of("x = [0]", "while True: x.extend(x)"), 0, {"memory_mb": 64}),
     "output_bytes": (workflow_of("while True: print('x' * 100)"), 0, {"output_bytes": 5000}),
@@ -61,7 +61,20 @@ async def a_program_that_spins_is_killed_at_its_wall_limit(subject: Subject) -> 
 
 
 @check("limits")
-async def a_run_killed_at_its_wall_limit_keeps_its_trace_and_the_calls_in_flight(subject: Subject) -> None:
+async def a_run_does_not_pay_for_a_slow_engine(subject: Subject) -> None:
+    source = """
+from workflow import AgentNode, EnsembleNode, Workflow
+workflow = Workflow('w')
+workflow.add_node(AgentNode('first', 'a'))
+workflow.add_node(EnsembleNode('e', [AgentNode('b', 'b'), AgentNode('c', 'c')]))
+"""
+    run = await subject.sandbox.run_program(source, "q", engine=Scripted(delay_s=1.5), limits=Limits(wall_s=2))
+    assert run.failure is None
+    assert run.duration_s > 3
+
+
+@check("limits")
+async def a_run_whose_engine_hangs_keeps_its_trace_and_the_calls_in_flight(subject: Subject) -> None:
     class Slow(Scripted):
         async def complete(self, request: CompletionRequest) -> Completion:
             self.delay_s = 60 if request.agent == "slow" else 0
@@ -75,10 +88,11 @@ workflow.add_node(EnsembleNode('e', [AgentNode('quick', 'a'), AgentNode('slow', 
 """
     seen: list[Any] = []
     run = await subject.sandbox.run_program(
-        source, "q", engine=Slow("quick"), limits=Limits(wall_s=1.5), sink=seen.append
+        source, "q", engine=Slow("quick"), limits=Limits(reply_s=1.5), sink=seen.append
     )
     assert run.failure is not None
-    assert run.failure.fields["limit_kind"] == "wall_s"
+    assert run.failure.kind == "engine_failed"
+    assert "no reply within reply_s=1.5" in run.failure.message
     turns = {(turn.path, turn.completion is not None) for turn in run.trace.agent_turns}
     assert turns == {("w/e/quick[0]", True), ("w/e/slow[1]", False), ("w/e/slow[2]", False)}
     assert all(turn.error for turn in run.trace.agent_turns if turn.completion is None)
@@ -207,6 +221,7 @@ CALLS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("no_such_function", None, {}, "no_such_function"),
     ("sleep", 60, {"wall_s": 0.3}, "wall_s=0.3 exceeded"),
     ("spin", None, {"wall_s": 0.3}, "wall_s=0.3 exceeded"),
+    ("spin", None, {"cpu_s": 1}, "cpu_s=1 exceeded"),
     ("fill", 500, {"memory_mb": 64}, "memory_mb=64 exceeded"),
 ]
 

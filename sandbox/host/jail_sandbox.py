@@ -154,9 +154,8 @@ class JailSandbox(ABC):
         """Spawn a jail for the job and serve it; turns the way in which it ended into an outcome."""
         limits = session.limits
         kernel_limits = {"cpu_s": limits.cpu_s, "memory_mb": limits.memory_mb}
-        clock = asyncio.timeout(limits.wall_s - session.elapsed)
         try:
-            async with clock, _channel(spawner, kernel_limits) as (jailed, reader, writer):
+            async with session.clock.bounding(), _channel(spawner, kernel_limits) as (jailed, reader, writer):
                 outcome = await Broker(session, reader, writer).serve(job)
                 if outcome.broke_protocol:
                     spawner.spoil("a program broke the protocol")
@@ -165,11 +164,10 @@ class JailSandbox(ABC):
                 return Outcome(failure=(await _cause_of_death(jailed, limits.cpu_s, limits.memory_mb)).record())
         except FrameError as error:
             return Outcome(failure=ProgramFailed("FrameError", f"the program or the question: {error}").record())
-        except TimeoutError:
-            if not clock.expired():  # somebody else's, such as an engine's
-                raise
-            spawner.spoil("a run timed out")
-            raise LimitExceeded("wall_s", limits.wall_s, session.elapsed) from None
+        except LimitExceeded as error:
+            if error.limit_kind == "wall_s":
+                spawner.spoil("a run timed out")
+            raise
 
     async def run_code(
         self, code: str, *, stdin: str = "", limits: CodeLimits | None = None, workspace: Workspace | None = None
@@ -215,11 +213,13 @@ class JailSandbox(ABC):
                 folder.close()
                 spawner.drop_workspace(folder.number)
 
-    async def call(self, target: str, payload: JsonValue, *, wall_s: float = 10.0, memory_mb: int = 1024) -> JsonValue:
+    async def call(
+        self, target: str, payload: JsonValue, *, cpu_s: int = 10, wall_s: float = 60.0, memory_mb: int = 1024
+    ) -> JsonValue:
         module = target.partition(":")[0]
         if module not in self._preload:
             raise ValueError(f"{target}: build the sandbox with preload=({module!r}, ...) so that it can be called")
-        kernel_limits = {"cpu_s": int(wall_s) + 1, "memory_mb": memory_mb}
+        kernel_limits = {"cpu_s": cpu_s, "memory_mb": memory_mb}
         async with self._computing, self._spawner("call") as spawner:
             started = time.monotonic()
             try:
@@ -227,7 +227,7 @@ class JailSandbox(ABC):
                     writer.write(encode({"target": target, "payload": payload}))
                     read = await read_frame(reader)
                     if read is None:
-                        raise await _cause_of_death(jailed, kernel_limits["cpu_s"], memory_mb)
+                        raise await _cause_of_death(jailed, cpu_s, memory_mb)
             except TimeoutError:
                 spawner.spoil("a call timed out")
                 raise LimitExceeded("wall_s", wall_s, time.monotonic() - started) from None

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 WORKER = "tasks.math.worker"
 """Module that a sandbox must preload for `grade_math`: `ProcessSandbox(preload=(WORKER,))`."""
-WALL_S = 5.0
-"""Seconds for one pair; a typical one takes 1-2 ms."""
+CPU_S = 5
+"""CPU seconds for one pair; a typical one takes 1-2 ms. Not of the clock: a busy machine must change no verdict."""
 MEMORY_MB = 1024
 BATCH = 64
 """Pairs that share one fork."""
@@ -107,7 +107,7 @@ def _at_sight(pair: MathPair) -> _Verdict | None:
 async def _ask(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[_Verdict]:
     payload: list[JsonValue] = [{**pair.model_dump(), "answer": pair.answer or ""} for pair in pairs]
     try:
-        reply = await sandbox.call(f"{WORKER}:verify_batch", payload, wall_s=WALL_S, memory_mb=MEMORY_MB)
+        reply = await sandbox.call(f"{WORKER}:verify_batch", payload, cpu_s=CPU_S, memory_mb=MEMORY_MB)
         verdicts = _REPLY.validate_python(reply)
         return [
             ("no_answer", "") if pair.answer is None and verdict[0] == "wrong" else verdict

@@ -583,7 +583,7 @@ class FakeSandbox:
         self.call_fails = call_fails
         self.described: list[str] = []
 
-    async def call(self, target: str, payload: Any, *, wall_s: float = 10.0, memory_mb: int = 1024) -> Any:
+    async def call(self, target: str, payload: Any, **limits: Any) -> Any:
         assert target == "designer.check:check_payload"
         if self.call_fails:
             raise self.call_fails

@@ -63,7 +63,7 @@ class FakeSandbox:
         self.description = description or Description(graph=GRAPH)
         self.questions: list[str] = []
 
-    async def call(self, target: str, payload: Any, *, wall_s: float = 10.0, memory_mb: int = 1024) -> Any:
+    async def call(self, target: str, payload: Any, **limits: Any) -> Any:
         return check_payload(payload)
 
     async def describe(self, source: str, question: str = "") -> Description:
@@ -245,7 +245,7 @@ def test_a_reply_is_read_in_the_jail_alone() -> None:
     asked: list[Any] = []
 
     class Jail(FakeSandbox):
-        async def call(self, target: str, payload: Any, *, wall_s: float = 10.0, memory_mb: int = 1024) -> Any:
+        async def call(self, target: str, payload: Any, **limits: Any) -> Any:
             asked.append(payload)
             return {"source": "found", "problem": None, "findings": [], "lines": {}}
 

@@ -266,14 +266,13 @@ def test_a_program_cannot_catch_a_limit(drive: Driver) -> None:
     assert run.failure.fields["limit_kind"] == "agent_calls"
 
 
-def test_the_wall_limit_ends_a_run_and_keeps_what_was_in_flight() -> None:
+def test_a_hanging_engine_ends_a_run_which_keeps_what_was_in_flight() -> None:
     node = Workflow().add_nodes([agent("A"), EnsembleNode("e", [agent("B"), agent("C"), agent("D")])])
     engine = HangingEngine("B", "D", reply="done")
-    run = drive_async(node, engine, limits=Limits(wall_s=0.1))
+    run = drive_async(node, engine, limits=Limits(wall_s=0.05, reply_s=0.1))
     assert run.failure is not None
-    assert run.failure.fields["limit_kind"] == "wall_s"
-    assert run.failure.fields["limit"] == 0.1
-    assert 0.1 <= run.failure.fields["used"] < 5
+    assert run.failure.kind == "engine_failed"
+    assert "no reply within reply_s=0.1" in run.failure.message
     assert sorted(engine.cancelled) == ["B", "D"]
     done = {turn.agent: turn.completion is not None for turn in run.trace.agent_turns}
     assert done == {"A": True, "C": True, "B": False, "D": False}
@@ -282,17 +281,17 @@ def test_the_wall_limit_ends_a_run_and_keeps_what_was_in_flight() -> None:
     assert isinstance(run.trace.events[-1], RunEnded)
 
 
-def test_the_wall_limit_also_ends_a_single_call() -> None:
-    run = drive_async(agent("A"), HangingEngine("A"), limits=Limits(wall_s=0.05))
+def test_a_hanging_engine_also_ends_a_single_call() -> None:
+    run = drive_async(agent("A"), HangingEngine("A"), limits=Limits(reply_s=0.05))
     assert run.failure is not None
-    assert run.failure.fields["limit_kind"] == "wall_s"
+    assert run.failure.kind == "engine_failed"
     assert [turn.agent for turn in run.trace.agent_turns] == ["A"]
 
 
 # Failures
 
 
-def test_the_wall_limit_holds_with_an_engine_that_does_not_mind_being_cancelled() -> None:
+def test_the_limit_of_a_reply_holds_with_an_engine_that_does_not_mind_being_cancelled() -> None:
     class Deaf(CannedEngine):
         async def complete(self, request: CompletionRequest) -> Completion:
             with contextlib.suppress(asyncio.CancelledError):
@@ -302,8 +301,8 @@ def test_the_wall_limit_holds_with_an_engine_that_does_not_mind_being_cancelled(
     chain = Workflow("chain").add_nodes([agent("A"), agent("B"), agent("C")])
     for node, calls in ((chain, 1), (agent("A"), 1)):
         asked = Deaf(lambda request: "\\boxed{1}")
-        run = drive_async(node, asked, limits=Limits(wall_s=0.1))
-        assert (run.answer, run.failure and run.failure.fields["limit_kind"]) == (None, "wall_s")
+        run = drive_async(node, asked, limits=Limits(reply_s=0.1))
+        assert (run.answer, run.failure and run.failure.kind) == (None, "engine_failed")
         assert len(run.trace.agent_turns) == calls
 
 
@@ -481,13 +480,13 @@ def test_connecting_what_is_no_engine_says_so(wrong: Any) -> None:
 
 def test_connected_runs_keep_their_limits_and_raise(connected: Callable[..., CannedEngine]) -> None:
     events: list[Event] = []
-    limits = Limits(wall_s=0.1, agent_calls=1)
+    limits = Limits(reply_s=0.1, agent_calls=1)
     engine = connected(HangingEngine("H", reply="x"), limits=limits, sink=events.append)
     chain = Workflow().add_nodes([agent("A"), agent("B")])
-    for workflow, kind in ((chain, "agent_calls"), (Workflow().add_node(agent("H")), "wall_s")):
-        with pytest.raises(LimitExceeded) as caught:
+    hangs = Workflow().add_node(agent("H"))
+    for workflow, failure, told in ((chain, LimitExceeded, "agent_calls=1"), (hangs, EngineFailed, "reply_s=0.1")):
+        with pytest.raises(failure, match=told) as caught:
             workflow.run("Q?")
-        assert caught.value.limit_kind == kind
         assert isinstance(events[-1], RunEnded)
         assert events[-1].failure == caught.value.record()
     wait_until(lambda: engine.cancelled == ["H"])
@@ -665,9 +664,9 @@ def test_an_event_loop_of_a_node_is_unwound_with_it() -> None:
 
             return asyncio.run(main())
 
-    run = drive_async(Workflow().add_node(Waiting("w")), HangingEngine("A"), limits=Limits(wall_s=0.2))
+    run = drive_async(Workflow().add_node(Waiting("w")), HangingEngine("A"), limits=Limits(reply_s=0.2))
     assert run.failure is not None
-    assert "wall_s" in run.failure.message
+    assert "reply_s" in run.failure.message
     assert len(unwound) == 1
 
 

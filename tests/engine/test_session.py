@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -419,15 +419,25 @@ class Tokens(CannedEngine):
         return Completion(text=said, prompt_token_ids=[*kept, 7, 8], token_ids=[len(self.requests), 9])
 
 
-def second_turn(engine: Tokens, *, reply: str = "turn 1", path: str = "w/A", agent: str = "A") -> AgentTurn:
+TOOL = {"type": "function", "function": {"name": "t"}}
+
+
+def second_turn(
+    engine: Tokens,
+    *,
+    reply: str = "turn 1",
+    path: str = "w/A",
+    agent: str = "A",
+    tools: Sequence[list[dict[str, Any]]] = ([], []),
+) -> AgentTurn:
     session = Session(engine)
-    serve(session, "w/A#0", AgentCall("A", [{"role": "user", "content": "hello"}]))
+    serve(session, "w/A#0", AgentCall("A", [{"role": "user", "content": "hello"}], tools[0]))
     messages: list[ChatMessage] = [
         {"role": "user", "content": "hello"},
         {"role": "assistant", "content": reply},
         {"role": "tool", "content": "42"},
     ]
-    serve(session, f"{path}#1", AgentCall(agent, messages, turn=1))
+    serve(session, f"{path}#1", AgentCall(agent, messages, tools[1], turn=1))
     last = session.events[-1]
     assert isinstance(last, AgentTurn)
     return last
@@ -440,14 +450,25 @@ def test_a_later_turn_gets_the_ids_of_the_one_before_and_says_that_it_continues_
     assert turn.completion is not None
     assert turn.completion.prompt_token_ids == [7, 8, 1, 9, 7, 8]
     assert turn.continues == "w/A#0"
+    assert second_turn(Tokens(), tools=([TOOL], [TOOL])).continues == "w/A#0"
 
 
 def test_a_prompt_that_is_no_exact_extension_starts_a_new_sample() -> None:
     assert second_turn(Tokens(forgets=True)).continues is None
 
 
-@pytest.mark.parametrize("other", [{"reply": "never said"}, {"path": "w/B"}, {"agent": "B"}])
-def test_a_turn_that_only_claims_to_be_a_later_one_continues_nothing(other: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"reply": "never said"},
+        {"path": "w/B"},
+        {"agent": "B"},
+        {"tools": ([TOOL], [])},
+        {"tools": ([], [TOOL])},
+        {"tools": ([TOOL], [{**TOOL, "function": {"name": "another"}}])},
+    ],
+)
+def test_a_turn_that_only_claims_to_be_a_later_one_continues_nothing(other: dict[str, Any]) -> None:
     engine = Tokens()
     turn = second_turn(engine, **other)
     assert engine.requests[1].previous is None

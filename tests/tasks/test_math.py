@@ -19,7 +19,7 @@ def test_one_answer(in_jail: InJail) -> None:
 def test_an_answer_that_never_ends_is_killed_and_costs_the_others_nothing(
     in_jail: InJail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.math.math_grader.WALL_S", 1.0)
+    monkeypatch.setattr("tasks.math.math_grader.CPU_S", 1)
     pairs = [
         MathPair(gold="5", answer="5"),
         MathPair(gold="5", answer="10^{10^{10^{10^{10}}}}"),
@@ -47,10 +47,10 @@ class _SlowOn:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    async def call(self, target: str, payload: Any, *, wall_s: float = 10.0, memory_mb: int = 1024) -> Any:
+    async def call(self, target: str, payload: Any, **limits: Any) -> Any:
         self.sizes.append(len(payload))
         if any(pair["answer"] == "slow" for pair in payload):
-            raise LimitExceeded("wall_s", wall_s, wall_s)
+            raise LimitExceeded("cpu_s", limits["cpu_s"], limits["cpu_s"])
         return [["correct", ""]] * len(payload)
 
 

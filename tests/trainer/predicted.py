@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainer.config.schema import TrainConfig
+from trainer.config.schema import RolloutConfig, TrainConfig
 from trainer.evaluate import Diversity, spread
 from trainer.predict.costs import Costs, PolicyCosts, update_seconds
 from trainer.predict.rollout_model import rolled_out
@@ -45,7 +45,8 @@ def model(folder: Path, shape: dict[str, Any]) -> Path:
 def config(
     *, ranks: int = 1, engines: int = 1, parallel: int = 1, policy: dict[str, Any] | None = None, **changes: Any
 ) -> TrainConfig:
-    """A disaggregated run of one policy."""
+    """A disaggregated run of one policy. Its `rollout` may have a single run, which teaches nothing, and takes its time
+    all the same."""
     settings = {
         "model": "m",
         "update": {"backend": "deepspeed", "ranks": ranks},
@@ -60,7 +61,8 @@ def config(
         **changes,
         "cluster": {"layout": "disaggregated", **changes.get("cluster", {})},
     }
-    return TrainConfig.model_validate(values)
+    rollout = RolloutConfig.model_validate(values.pop("rollout", {}))
+    return TrainConfig.model_validate(values).model_copy(update={"rollout": rollout})
 
 
 def costs(run_s: float = 0.0, failures_per_hour: float = 0.0, recovery_s: float = 0.0, **policy: float) -> Costs:

@@ -185,9 +185,9 @@ def test_a_run_that_ended_first_keeps_what_was_chosen() -> None:
                 await asyncio.Event().wait()
             return await super().complete(request)
 
-    ended = run(ensemble(), Hanging(uses_its_tool_twice), limits=Limits(wall_s=0.3))
+    ended = run(ensemble(), Hanging(uses_its_tool_twice), limits=Limits(reply_s=0.3))
     assert ended.failure is not None
-    assert ended.failure.fields["limit_kind"] == "wall_s"
+    assert ended.failure.kind == "engine_failed"
     assert any(turn.completion is None and turn.error for turn in ended.trace.agent_turns)
     first, second = cut(ended.trace.agent_turns)
     check_tokens(first)

@@ -185,3 +185,11 @@ def test_failures_are_recorded_with_their_fields() -> None:
 def test_the_trace_module_names_all_events_in_its_union() -> None:
     adapter: TypeAdapter[Event] = TypeAdapter(trace.Event)
     assert adapter.validate_python({"type": "print", "text": "x"}) == Printed(text="x")
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_reward_that_is_not_finite_is_none(wrong: float) -> None:
+    term = RewardTerm(name="coach", value=wrong, weight=0.5, reason="")
+    for total, terms, told in ((wrong, [], "total"), (0.0, [term], "'coach'")):
+        with pytest.raises(ValueError, match=f"a reward whose {told} is {wrong} teaches nothing. Fix: "):
+            Rewarded(total=total, terms=terms)

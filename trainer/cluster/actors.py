@@ -126,8 +126,10 @@ class EngineActor:
     """One engine of a policy. It serves nobody before its first weights are committed, nor after it was shelved. Where
     nothing is trained, those are the weights that it was loaded with: `commit(0)`."""
 
-    def __init__(self, policy: PolicyConfig, context: int | None, transfer: Transfer | None = None) -> None:
-        self._make = partial(local_engine, policy, context, transfer)
+    def __init__(
+        self, policy: PolicyConfig, context: int | None, reply_s: float, transfer: Transfer | None = None
+    ) -> None:
+        self._make = partial(local_engine, policy, context, reply_s, transfer)
         self._engine: Any = None
         self._gate = Gate()
         self._shut = False
@@ -242,8 +244,6 @@ class Work:
     """Runs of one worker."""
     wait_s: float
     """For an engine to be there, when none is."""
-    call_s: float
-    """For one completion."""
 
 
 @dataclass
@@ -259,7 +259,8 @@ class RunWorker:
         self.sandbox = named_sandbox(work.rollout.sandbox, ("designer.check", MATH_WORKER))
         self.turns = asyncio.Semaphore(work.at_once)
         self.pools = {
-            name: EnginePool(name, wait_s=work.wait_s, call_s=work.call_s) for name in {work.designer, work.executor}
+            name: EnginePool(name, wait_s=work.wait_s, reply_s=work.rollout.limits.reply_s)
+            for name in {work.designer, work.executor}
         }
         self.rollout = Rollout(
             config=work.rollout,

@@ -162,7 +162,12 @@ class Assembly:
             process,
             f"engine {process.number} of {process.policy}",
             EngineActor,
-            (policy, rollout.max_prompt_tokens + rollout.max_tokens, None if how == "store" else how),
+            (
+                policy,
+                rollout.max_prompt_tokens + rollout.max_tokens,
+                rollout.limits.reply_s,
+                None if how == "store" else how,
+            ),
             environment=engine_environment(self.seats.placed, process),
             concurrency=10_000,
             first="start",
@@ -178,7 +183,6 @@ class Assembly:
             executor=roles["executor"],
             at_once=self._runs_at_once,
             wait_s=self.limits.start.seconds,
-            call_s=self.limits.call.seconds,
         )
         return Seat(process, f"run worker {process.number}", RunWorker, (work,), concurrency=10_000, first="start")
 
@@ -198,7 +202,7 @@ class Assembly:
         as the worker runs."""
         rollout = self.config.rollout
         waves = -(-(self.units + UNITS_AHEAD) * rollout.executions // self._runs_at_once)
-        seconds = rollout.limits.wall_s * (1 + rollout.retries) * waves + self.limits.call.seconds
+        seconds = rollout.limits.longest_s * (1 + rollout.retries) * waves + self.limits.call.seconds
         return Limit("the time for a design's runs", seconds)
 
     def _transport(self, cast: Cast, ranks: Sequence[Actor]) -> Transport:

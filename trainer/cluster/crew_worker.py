@@ -19,6 +19,7 @@ from trainer.cluster.engine_pool import EnginePool, PoolTable, engine_of_run
 from trainer.cluster.processes import Identity, identity
 from trainer.config import PolicyConfig
 from trainer.rollout import first_failure
+from workflow.limits import Limits
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,8 @@ class Job:
     sandbox: str = "process"
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What clients of servers read of it, such as keys."""
+    reply_s: float = Limits().reply_s
+    """For one reply of an engine."""
 
     @property
     def players(self) -> dict[str, Player]:
@@ -60,10 +63,10 @@ class Job:
 
 
 class CrewWorker:
-    """`wait_s` is for an engine to be there, where none is, `call_s` for one completion."""
+    """`wait_s` is for an engine to be there, where none is."""
 
-    def __init__(self, job: Job, wait_s: float, call_s: float) -> None:
-        self._job, self._wait_s, self._call_s = job, wait_s, call_s
+    def __init__(self, job: Job, wait_s: float) -> None:
+        self._job, self._wait_s = job, wait_s
 
     async def start(self) -> Identity:
         job = self._job
@@ -81,7 +84,7 @@ class CrewWorker:
 
     def _opened(self, policy: str, player: Player) -> Engine:
         if isinstance(player.source, PolicyConfig):
-            return EnginePool(policy, wait_s=self._wait_s, call_s=self._call_s, name=player.name)
+            return EnginePool(policy, wait_s=self._wait_s, reply_s=self._job.reply_s, name=player.name)
         return player.source()
 
     async def identity(self) -> Identity:

@@ -33,12 +33,12 @@ class PoolTable:
 
 class EnginePool:
     """See `engine.protocol.Engine`. A request that an engine lost is made again on another one: with the same seed and
-    the same weights it brings the same completion. Where no engine serves, requests wait, `wait_s` at most. Its name is
-    that of its engines, where they have one."""
+    the same weights it brings the same completion. Where no engine serves, requests wait, `wait_s` at most; an engine
+    that serves has `reply_s` for its reply. Its name is that of its engines, where they have one."""
 
-    def __init__(self, policy: str, *, wait_s: float, call_s: float, name: str = "") -> None:
+    def __init__(self, policy: str, *, wait_s: float, reply_s: float, name: str = "") -> None:
         self.name = name or f"engines of {policy}"
-        self._wait_s, self._limit = wait_s, Limit("cluster.call_timeout_s", call_s)
+        self._wait_s, self._limit = wait_s, Limit("limits.reply_s", reply_s)
         self._engines: dict[int, Actor] = {}
         self._doom = ""
         self._changed = asyncio.Event()

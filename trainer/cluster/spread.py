@@ -149,7 +149,7 @@ class Crew:
                     process,
                     f"engine {process.number} of {self.job.players[name].name}",
                     EngineActor,
-                    (policy, None),
+                    (policy, None, self.job.reply_s),
                     environment=engine_environment(placed, process),
                     concurrency=10_000,
                     first="start",
@@ -162,7 +162,7 @@ class Crew:
                 process,
                 f"run worker {process.number}",
                 CrewWorker,
-                (self.job, self.limits.start.seconds, self.limits.call.seconds),
+                (self.job, self.limits.start.seconds),
                 concurrency=10_000,
                 first="start",
             )

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from tasks.data import READERS
-from trainer.credit import FORMAT_WEIGHT, STAGE_LENGTH, RuleName, Schedule
+from trainer.credit import FORMAT_WEIGHT, STAGE_LENGTH, RuleName, Schedule, active_roles
 from trainer.update import LoraSettings, PolicyObjective
 from workflow.checks import nearest
 from workflow.limits import Limits
@@ -210,6 +210,8 @@ class TrainConfig(_Section):
     objective: PolicyObjective = PolicyObjective()
     checkpoint_every: Count = 10
     checkpoints_kept: Count = 3
+    traces_kept: Count | None = None
+    """Steps whose traces stay on disk, the newest ones; None: all."""
     seed: int = Field(default=0, ge=0)
     cluster: ClusterConfig = ClusterConfig()
 
@@ -228,10 +230,28 @@ class TrainConfig(_Section):
                 f'with a fixed rollout.program nothing is designed, but schedule = "{self.schedule}". '
                 'Fix: set schedule = "executor-only"'
             )
+        wrong += self._nothing_to_compare()
         wrong += self._unplaceable()
         if wrong:
             raise ValueError("\n".join(wrong))
         return self
+
+    def _nothing_to_compare(self) -> list[str]:
+        """Roles that would learn nothing at any step, since their rewards have none beside them."""
+        rollout, wrong = self.rollout, []
+        learn = frozenset().union(
+            *(active_roles(step, self.schedule, self.stage_length) for step in (0, self.steps - 1)),
+            active_roles(min(self.stage_length, self.steps - 1), self.schedule, self.stage_length),
+        )
+        if "designer" in learn and rollout.designs == 1:
+            fix = '2 or more, or schedule = "executor-only"'
+            wrong.append(f"rollout.designs = 1 leaves the Designer's designs nothing to be compared with. Fix: {fix}")
+        runs = rollout.executions if self.credit == "per-design" else rollout.designs * rollout.executions
+        if "executor" in learn and runs == 1:
+            what = "rollout.executions = 1" if self.credit == "per-design" else "a single run of each question"
+            fix = "rollout.executions = 2 or more"
+            wrong.append(f'{what} leaves credit = "{self.credit}" nothing to compare an Executor\'s with. Fix: {fix}')
+        return wrong
 
     def _unplaceable(self) -> list[str]:
         """What a layout cannot do, one line for each."""

@@ -5,7 +5,7 @@ A new reward goes into `reward`, a new credit rule into `rules`. Not here: token
 (`trainer.update`).
 """
 
-from trainer.credit.advantages import ROLES, samples_by_policy, silent_groups
+from trainer.credit.advantages import ROLES, outcomes, samples_by_policy, silent_groups
 from trainer.credit.reward import FORMAT_WEIGHT, RewardFunction, conversations, correctness, paper_reward
 from trainer.credit.rules import RULES, Outcome, RuleName
 from trainer.credit.stages import STAGE_LENGTH, Schedule, active_roles
@@ -22,6 +22,7 @@ __all__ = [
     "active_roles",
     "conversations",
     "correctness",
+    "outcomes",
     "paper_reward",
     "samples_by_policy",
     "silent_groups",

@@ -20,21 +20,20 @@ ROLES: tuple[PolicyRole, ...] = ("designer", "executor")
 
 def outcomes(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[list[Trajectory], list[list[Outcome]]]:
     """A role's trajectories, and for each its outcomes: its run's reward for an executor's, one reward per execution
-    of its design for a designer's. Trees, designs, executions and trajectories keep their order."""
+    of its design for a designer's. Runs whose wall clock struck are left out, and so is a designer's trajectory of
+    whose runs none is left. Trees, designs, executions and trajectories keep their order."""
     trajectories: list[Trajectory] = []
     rewards: list[list[Outcome]] = []
     for design in (design for tree in trees for design in tree.designs):
+        runs = [run for run in design.executions if not run.timed_out]
         if role == "designer":
-            for trajectory in design.trajectories:
+            for trajectory in design.trajectories if runs else []:
                 trajectories.append(trajectory)
                 rewards.append(
-                    [
-                        Outcome(replace(trajectory.coordinates, execution=run.index), run.reward.total)
-                        for run in design.executions
-                    ]
+                    [Outcome(replace(trajectory.coordinates, execution=run.index), run.reward.total) for run in runs]
                 )
             continue
-        for run in design.executions:
+        for run in runs:
             for trajectory in run.trajectories:
                 trajectories.append(trajectory)
                 rewards.append([Outcome(trajectory.coordinates, run.reward.total)])
@@ -58,8 +57,8 @@ def samples_by_policy(
     """What each policy learns from: samples of the active roles only (Eq. 9), so that those of an inactive role change
     no gradient, whether or not the roles share a policy.
 
-    Where both roles learn at once with one policy (`coupled`), they are one batch: a loss that is a mean over
-    trajectories counts each trajectory once, whatever its role.
+    Where both roles learn at once with one policy (`coupled`), they are one batch, in which each role's trajectories
+    of a question are a group: the objective's `aggregation` says what counts as one.
     """
     samples: dict[str, list[Sample]] = {}
     for role in ROLES:

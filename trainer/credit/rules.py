@@ -40,7 +40,10 @@ Rule = Callable[[Sequence[Outcome]], list[float]]
 
 
 def normalised(rewards: Sequence[float]) -> list[float]:
-    """(r - mean) / (standard deviation + EPSILON) within one group (Eqs. 5 and 7); all 0 where all are equal."""
+    """(r - mean) / (standard deviation + EPSILON) within one group (Eqs. 5 and 7); all 0 where all are equal. Raises
+    ValueError for a reward that is not finite."""
+    if wrong := [reward for reward in rewards if not math.isfinite(reward)]:
+        raise ValueError(f"a reward of {wrong[0]} cannot be compared with others. Fix: the reward function")
     if not rewards or math.isclose(min(rewards), max(rewards), rel_tol=TOLERANCE, abs_tol=TOLERANCE):
         return [0.0] * len(rewards)
     mean = math.fsum(rewards) / len(rewards)

@@ -68,7 +68,7 @@ class DistillSettings(BaseModel):
     max_per_question: int | None = Field(default=None, ge=1)
     """The most designs that are kept of a question, different structures first."""
     limits: Limits = Limits()
-    """Of each run; `wall_s` bounds the time for a design, too."""
+    """Of each run; `reply_s` is for the Designer's replies, too."""
     max_concurrent: int = Field(default=16, ge=1)
     """Designs and runs under way at once."""
     retries: int = Field(default=3, ge=0)
@@ -82,7 +82,7 @@ class DistillSettings(BaseModel):
     @property
     def longest_question_s(self) -> float:
         """If nothing of it were under way at the same time, and all of it were tried again as often as may be."""
-        return self.designs * (1 + self.executions) * (1 + self.retries) * self.limits.wall_s
+        return self.designs * (1 + self.executions) * (1 + self.retries) * self.limits.longest_s
 
     def shared_among(self, workers: int) -> DistillSettings:
         """For each of so many processes, which together have as much under way as these settings say; what a question
@@ -256,7 +256,7 @@ class Questions:
                 problem.question,
                 self.engine_of_run(teacher, seed),
                 self.sandbox,
-                wall_s=self.settings.limits.wall_s,
+                reply_s=self.settings.limits.reply_s,
                 sampling=self.settings.designer_sampling,
                 templates=self.templates,
                 k=self.settings.k,

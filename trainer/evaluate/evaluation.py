@@ -53,7 +53,7 @@ class EvalSettings(BaseModel):
     repair: bool = True
     """Whether the Designer may mend a program that fails its check, once."""
     limits: Limits = Limits()
-    """Of each run; `wall_s` bounds the time for a design, too."""
+    """Of each run; `reply_s` is for the Designer's replies, too."""
     max_concurrent: int = Field(default=16, ge=1)
     retries: int = Field(default=3, ge=0)
     """How often an attempt that failed for infrastructure is tried again."""
@@ -227,7 +227,7 @@ class Attempts:
             problem.question,
             self.engine_of_run(designer, seed),
             self.sandbox,
-            wall_s=self.settings.limits.wall_s,
+            reply_s=self.settings.limits.reply_s,
             sampling=self.settings.designer_sampling,
             style=self.settings.style,
             repair=self.settings.repair,

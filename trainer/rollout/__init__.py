@@ -7,7 +7,6 @@ from trainer.rollout.batches import Batches, Source, apportioned
 from trainer.rollout.rollout import (
     Question,
     Rollout,
-    check_answered,
     derived_seed,
     first_failure,
     question_folder,
@@ -23,7 +22,6 @@ __all__ = [
     "Source",
     "TraceFile",
     "apportioned",
-    "check_answered",
     "derived_seed",
     "first_failure",
     "question_folder",

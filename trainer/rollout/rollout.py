@@ -62,21 +62,7 @@ class Rollout:
                 tasks = [group.create_task(question.grow()) for question in questions]
         except ExceptionGroup as failures:
             raise first_failure(failures) from None
-        trees = [task.result() for task in tasks]
-        check_answered(trees, self.executor.name, self.config.limits.wall_s)
-        return trees
-
-
-def check_answered(trees: Sequence[QuestionTree], engine: str, wall_s: float) -> None:
-    """Slow runs end by their limits; where no run of a step got any reply, it is the engine that hangs: that raises
-    `EngineFailed`."""
-    runs = [run for tree in trees for run in tree.executions if run.failure != "program_rejected"]
-    if runs and all(run.unanswered for run in runs):
-        raise EngineFailed(
-            engine,
-            f"none of the step's {len(runs)} runs got a reply within wall_s={wall_s:g}. Fix: see whether the engine "
-            "still works, lower rollout.max_concurrent, or raise rollout.limits.wall_s",
-        )
+        return [task.result() for task in tasks]
 
 
 def question_folder(folder: Path | None, number: int) -> Path | None:
@@ -123,6 +109,7 @@ class Question:
                     style=self.config.style,
                     repair=self.config.repair,
                     seed=seed,
+                    reply_s=self.config.limits.reply_s,
                 )
             for design in designs:
                 if design.error is not None and design.error.is_infrastructure:
@@ -196,19 +183,13 @@ class Question:
             ),
             usage=run.usage,
             duration_s=run.duration_s,
-            unanswered=_unanswered(run),
+            timed_out=run.failure is not None and run.failure.fields.get("limit_kind") == "wall_s",
         )
         self.rollout.watch(execution)
         return execution
 
     async def _retried(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         return await retried(attempt, self.config.retries)
-
-
-def _unanswered(run: Run) -> bool:
-    asked = [turn.completion for turn in run.trace.agent_turns]
-    timed_out = run.failure is not None and run.failure.fields.get("limit_kind") == "wall_s"
-    return timed_out and bool(asked) and not any(asked)
 
 
 async def retried(attempt: Callable[[], Awaitable[Result]], retries: int) -> Result:

@@ -4,7 +4,7 @@
       config.toml       what the run was started with, or last gone on with
       inputs.json       sha256 of each data file and of a fixed program
       metrics.jsonl     one `StepReport` per step
-      traces/step-.../  the Designer's turns and a Trace per execution, from step 0
+      traces/step-.../  the Designer's turns and a Trace per execution, of the last `traces_kept` steps
       checkpoints/      see `trainer.disk.checkpoint`
 
 A step is a function of the configuration, the step's number, the weights and the optimizers; all else (order of the
@@ -35,7 +35,7 @@ from trainer.credit import active_roles, samples_by_policy
 from trainer.disk import CheckpointError, CheckpointWriter, Written, checkpoint, metrics_file, to_its_end
 from trainer.rollout import Batches, Source, derived_seed
 from trainer.run import pending
-from trainer.run.run_folder import CHECKPOINTS, METRICS, TRACES, claim, forget_after, record
+from trainer.run.run_folder import CHECKPOINTS, METRICS, TRACES, claim, forget_after, prune_traces, record
 from trainer.run.runtime import Lesson, Phase, Runtime, StepsLost, Versions, Watch
 from trainer.run.step_report import StepReport, Timings, step_report
 from trainer.samples import Sample
@@ -147,6 +147,7 @@ class _Run:
             # Before the checkpoint: what is written twice is cut off on resuming, what is not written would be missing.
             metrics_file.append(self.out / METRICS, report)
             self.watch(report)
+            await asyncio.to_thread(prune_traces, self.out, self.step, config.traces_kept)
             self.step += 1
             with _losses_told():
                 self.writer.check()

@@ -28,6 +28,9 @@ from trainer.run.step_report import SyncReport
 from trainer.trees import QuestionTree
 from trainer.update import Backend, UpdateReport
 
+WEIGHTS_S = 1800.0
+"""For new weights to go into an engine, after what was asked before."""
+
 if TYPE_CHECKING:
     from trainer.update import TorchBackend
 
@@ -128,21 +131,26 @@ def _policy(name: str, config: TrainConfig, stack: AsyncExitStack) -> _Policy:
     settings = config.policies[name]
     backend = _torch_backend()(settings.model, **backend_settings(name, settings, config))  # pyright: ignore[reportArgumentType]
     stack.callback(backend.close)
-    engine = local_engine(settings, config.rollout.max_prompt_tokens + config.rollout.max_tokens)
+    rollout = config.rollout
+    engine = local_engine(settings, rollout.max_prompt_tokens + rollout.max_tokens, rollout.limits.reply_s)
     stack.push_async_callback(engine.close)
     return _Policy(backend, engine)
 
 
-def local_engine(policy: PolicyConfig, context: int | None, transfer: Transfer | None = None) -> LiveEngine:
+def local_engine(
+    policy: PolicyConfig, context: int | None, reply_s: float, transfer: Transfer | None = None
+) -> LiveEngine:
     """An engine in this process, for prompts and completions of `context` tokens together; None is the model's own.
-    `transfer` is how vLLM is to take weights from other processes."""
+    It replies within `reply_s` seconds. `transfer` is how vLLM is to take weights from other processes."""
     settings = policy.engine
+    timeout_s = max(reply_s, WEIGHTS_S)
     if settings.kind == "vllm":
         return VLLMEngine(
             policy.model,
             thinking=settings.thinking,
             max_concurrency=settings.max_batch,
             options=vllm_options(settings, context),
+            timeout_s=timeout_s,
             transfer=transfer,
         )
     return TransformersEngine(
@@ -152,4 +160,5 @@ def local_engine(policy: PolicyConfig, context: int | None, transfer: Transfer |
         thinking=settings.thinking,
         max_batch=settings.max_batch,
         max_context=context,
+        timeout_s=timeout_s,
     )

@@ -20,6 +20,9 @@ from trainer.run.needs import ClusterNeeds, cluster_needs
 from trainer.run.sizes import UnknownSize, model_folder, model_size
 from workflow.usage import PolicyRole
 
+PROMPT_TOKEN_BYTES, CHOSEN_TOKEN_BYTES = 12, 34
+"""Of a trace, with a vocabulary of six digits."""
+
 
 class PolicyPlan(BaseModel):
     """One policy's size. Where the model is not here, `unknown` says why, and there are no figures."""
@@ -85,6 +88,10 @@ class Plan(BaseModel):
     """That are on disk at once, the one being written included."""
     disk_bytes: int | None
     """Of those checkpoints; None where a policy's size is unknown."""
+    traces: int
+    """Steps whose traces are on disk at the end."""
+    trace_bytes: int
+    """Of those, with one agent call per run, of full length."""
     device_bytes: int | None
     """What all policies hold on the one device that a run uses, without the engines' caches; None as above, and on a
     cluster."""
@@ -105,6 +112,7 @@ def plan(config: TrainConfig) -> Plan:
     alone = config.cluster.layout == "one-process"
     written = -(-config.steps // config.checkpoint_every)
     at_once = min(config.checkpoints_kept + 1, written)
+    traces = min(config.traces_kept or config.steps, config.steps)
     return Plan(
         policies=policies,
         designs_per_step=designs,
@@ -114,6 +122,8 @@ def plan(config: TrainConfig) -> Plan:
         sources=_sources(config),
         checkpoints=at_once,
         disk_bytes=at_once * sum(sizes) if len(sizes) == len(policies) else None,
+        traces=traces,
+        trace_bytes=traces * _trace_bytes(config, designs, runs),
         device_bytes=sum(memories) if alone and len(memories) == len(policies) else None,
         cluster=[] if alone else cluster_needs(config),
     )
@@ -131,6 +141,14 @@ def _tokens(config: TrainConfig, designs: int, runs: int) -> TokenPlan:
         executor_single_turn=runs * min(rollout.limits.tokens, turn),
         generated_single_turn=(designed + runs) * rollout.max_tokens,
     )
+
+
+def _trace_bytes(config: TrainConfig, designs: int, runs: int) -> int:
+    """Of one step. The JSON of a token is its id and four letters of text; a chosen one has its log-probability too.
+    What else a run leaves, such as its program, is little."""
+    rollout = config.rollout
+    turns = runs + (0 if rollout.program is not None else designs * (2 if rollout.repair else 1))
+    return turns * (PROMPT_TOKEN_BYTES * rollout.max_prompt_tokens + CHOSEN_TOKEN_BYTES * rollout.max_tokens)
 
 
 def _turn(config: TrainConfig) -> int:

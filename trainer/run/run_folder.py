@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ FREE = {
     "steps",
     "checkpoint_every",
     "checkpoints_kept",
+    "traces_kept",
+    "rollout.limits.reply_s",
     "rollout.max_concurrent",
     "rollout.retries",
     "policies.*.engine.replicas",
@@ -152,9 +154,19 @@ def forget_after(out: Path, steps: int, *, rolled_out: int | None = None) -> Non
     be made again."""
     rolled_out = steps if rolled_out is None else rolled_out
     metrics_file.cut(out / METRICS, steps - 1)
+    _remove_traces(out, lambda step: step >= rolled_out)
+
+
+def prune_traces(out: Path, step: int, kept: int | None) -> None:
+    """Remove the traces of all steps up to `step` but the last `kept`; of none where that is None."""
+    if kept is not None:
+        _remove_traces(out, lambda each: each <= step - kept)
+
+
+def _remove_traces(out: Path, old: Callable[[int], bool]) -> None:
     for folder in (out / TRACES).glob("step-*"):
         number = folder.name.removeprefix("step-")
-        if number.isdecimal() and int(number) >= rolled_out and folder.is_dir() and not folder.is_symlink():
+        if number.isdecimal() and old(int(number)) and folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder)
 
 

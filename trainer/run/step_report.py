@@ -13,7 +13,7 @@ from statistics import fmean
 
 from pydantic import BaseModel
 
-from trainer.credit import ROLES, RuleName, silent_groups
+from trainer.credit import ROLES, RuleName, outcomes, silent_groups
 from trainer.evaluate import Diversity, Spread, diversity, spread, structure_shares
 from trainer.trees import QuestionTree
 from trainer.update import UpdateReport
@@ -80,6 +80,10 @@ class StepReport(BaseModel):
     diversity: Diversity
     failures: dict[FailureKind, int]
     """Executions by how they failed; those of designs that could not run included."""
+    timed_out: int = 0
+    """Executions that `limits.wall_s` ended: left out of the update, and of `reward_by_role`."""
+    outgrown: int = 0
+    """Questions that were too long for the Designer: none of their designs could be asked for."""
     silent: dict[PolicyRole, float]
     """Share of questions whose rewards are all equal: they teach the role nothing."""
     lengths: dict[PolicyRole, Spread]
@@ -95,6 +99,29 @@ class StepReport(BaseModel):
     syncs: dict[str, SyncReport] = {}
     """By policy whose weights changed. What is timed in them another run need not repeat."""
     timings: Timings = Timings()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What went by without teaching anything, and what to do about it."""
+        told = []
+        if self.outgrown:
+            told.append(
+                f"{self.outgrown} of {self.questions} questions were too long for the Designer, and taught nothing. "
+                "Fix: raise rollout.max_prompt_tokens, or leave such problems out of the data"
+            )
+        if self.timed_out:
+            told.append(
+                f"{self.timed_out} of {self.executions} runs were ended by rollout.limits.wall_s, and left out of the "
+                "update. Fix: raise it, or lower rollout.max_concurrent"
+            )
+        if not self.updates:
+            told.append(f"{' and '.join(self.active)} learned nothing: {self._why_nothing()}")
+        return told
+
+    def _why_nothing(self) -> str:
+        if any(role in self.silent for role in self.active):
+            return "wherever rewards are compared they are all equal"
+        return "no trajectory of theirs was left"
 
 
 def step_report(
@@ -112,10 +139,7 @@ def step_report(
     designs = [design for tree in trees for design in tree.designs]
     executions = [execution for design in designs for execution in design.executions]
     graphs = [design.graph for design in designs if design.graph is not None]
-    trajectories = {
-        "designer": [(t, design.mean_reward) for design in designs for t in design.trajectories],
-        "executor": [(t, run.reward.total) for run in executions for t in run.trajectories],
-    }
+    trajectories = {role: list(zip(*outcomes(trees, role), strict=True)) for role in ROLES}
     names = dict.fromkeys(term.name for run in executions for term in run.reward.terms)
     silent: dict[PolicyRole, float] = {}
     for role in ROLES:
@@ -134,7 +158,9 @@ def step_report(
         executions=len(executions),
         reward=fmean(run.reward.total for run in executions),
         reward_by_role={
-            role: fmean(reward for _, reward in trajectories[role]) for role in ROLES if trajectories[role]
+            role: fmean(fmean(each.reward for each in of) for _, of in trajectories[role])
+            for role in ROLES
+            if trajectories[role]
         },
         terms={
             name: sum(term.value for run in executions for term in run.reward.terms if term.name == name)
@@ -147,6 +173,8 @@ def step_report(
         structures=structure_shares(graphs),
         diversity=diversity(graphs),
         failures=Counter(run.failure for run in executions if run.failure is not None),
+        timed_out=sum(run.timed_out for run in executions),
+        outgrown=sum(all(design.outgrew for design in tree.designs) for tree in trees),
         silent=silent,
         lengths={role: spread([t.chosen for t, _ in trajectories[role]]) for role in ROLES if trajectories[role]},
         usage={role: replace(total, prefix_tokens=None) for role, total in usage.items()},

@@ -26,9 +26,10 @@ class PolicyObjective(BaseModel):
     ratio: Literal["token", "sequence", "sequence-mean"] = "token"
     """Of which the importance ratio is taken: each token (GRPO), the whole output (Eq. 3 as written), or its geometric
     mean per token (GSPO)."""
-    aggregation: Literal["trajectory", "token", "group"] = "trajectory"
-    """What counts as one: each trajectory with the mean over its tokens (Eq. 2), each token (DAPO), or each group with
-    the mean over its trajectories."""
+    aggregation: Literal["group", "trajectory", "token"] = "group"
+    """What counts as one: each group, a role's trajectories of one question, with the mean over them (the 1/|G| of
+    Eq. 2) of the mean over their tokens; each trajectory, so that questions and roles with many of them count for
+    more; or each token (DAPO). Where both roles learn they weigh the same with `group` alone."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     clip_high: float = Field(default=0.2, gt=0)
     """1 - clip_low and 1 + clip_high bound the ratio; Eq. 2 has one epsilon for both, DAPO's clip-higher 0.28 above."""

@@ -79,13 +79,13 @@ def _of_logits(
 
 
 def sample_weights(
-    lengths: Sequence[int], groups: Sequence[str], aggregation: Literal["trajectory", "token", "group"]
+    lengths: Sequence[int], groups: Sequence[str], aggregation: Literal["group", "trajectory", "token"]
 ) -> list[float]:
     """What each chosen token of each sample weighs in the loss of one mini-batch, which is the sum over all tokens.
 
-    `lengths` are chosen tokens per sample. `trajectory`: the mean over samples of the mean over their tokens (the
-    1/|G| of Eq. 2); `token`: the mean over all tokens (DAPO, Yu et al., 2025, Eq. 8); `group`: the mean over groups of
-    the mean over their samples of the mean over tokens. A sample without tokens counts as one, and adds nothing.
+    `lengths` are chosen tokens per sample. `group`: the mean over groups of the mean over their samples (the 1/|G| of
+    Eq. 2) of the mean over tokens; `trajectory`: the mean over all samples of the mean over their tokens; `token`: the
+    mean over all tokens (DAPO, Yu et al., 2025, Eq. 8). A sample without tokens counts as one, and adds nothing.
     """
     if aggregation == "token":
         total = sum(lengths)

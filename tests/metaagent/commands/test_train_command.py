@@ -26,8 +26,8 @@ path = "problems.jsonl"
 
 [rollout]
 questions = 1
-designs = 1
-executions = 1
+designs = 2
+executions = 2
 """
 
 

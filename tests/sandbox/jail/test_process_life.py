@@ -92,7 +92,8 @@ def test_nothing_is_logged_or_warned_about(any_mode, caplog, recwarn, capsys):
             task = asyncio.create_task(sandbox.run_code(SLEEP))
             await asyncio.sleep(0.002)
             task.cancel()
-        await sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=60), limits=Limits(wall_s=0.3))
+        await sandbox.run_program(AGENT, "q", engine=Scripted(delay_s=60), limits=Limits(reply_s=0.3))
+        await sandbox.run_program(workflow_of("while True: pass"), "q", engine=Scripted(), limits=Limits(wall_s=0.3))
 
     run_in(any_mode, work)
     gc.collect()

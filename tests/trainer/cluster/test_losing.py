@@ -320,7 +320,7 @@ def test_a_unit_has_the_time_of_all_runs_that_a_worker_may_have(
     worst, began = [0.0] * at_once, 0.0
     for _ in range(runs):  # a queue, each taken up by whoever is free first
         began = min(worst)
-        worst[worst.index(began)] = began + settings.rollout.limits.wall_s * (1 + retries)
+        worst[worst.index(began)] = began + settings.rollout.limits.longest_s * (1 + retries)
     assert max(worst) <= assembly.unit_limit.seconds <= max(worst) + LIMITS.call.seconds
 
 

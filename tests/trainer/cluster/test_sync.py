@@ -130,7 +130,7 @@ class Scene:
         return await sync("p0", self.version, self.engines, self.transport, probe, self.limits)
 
     def pool(self) -> EnginePool:
-        pool = EnginePool("p0", wait_s=20, call_s=60)
+        pool = EnginePool("p0", wait_s=20, reply_s=60)
         pool.serve(PoolTable(list(self.engines.items())))
         return pool
 

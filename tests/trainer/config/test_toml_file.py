@@ -209,6 +209,21 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
         ),
         ('policies."a b".model = "m"', "policies.a b = \"a b\": String should match pattern '^[A-Za-z0-9_-]{1,64}$'"),
         ("credit = 'none'", "credit = \"none\" should be 'tree', 'flat', 'per-design' or 'single-agent'"),
+        (
+            "rollout.designs = 1",
+            "rollout.designs = 1 leaves the Designer's designs nothing to be compared with. Fix: 2 or more, or "
+            'schedule = "executor-only"',
+        ),
+        (
+            "schedule = 'executor-only'\nrollout.designs = 1\nrollout.executions = 1",
+            'a single run of each question leaves credit = "tree" nothing to compare an Executor\'s with. '
+            "Fix: rollout.executions = 2 or more",
+        ),
+        (
+            "credit = 'per-design'\nrollout.executions = 1",
+            'rollout.executions = 1 leaves credit = "per-design" nothing to compare an Executor\'s with. '
+            "Fix: rollout.executions = 2 or more",
+        ),
         ("roles.executor = 'p1'", "roles.executor = 'p1' names no policy. Fix: use one of p0"),
         ('policies.p1.model = "m"', "policies.p1 plays no role. Fix: name it in [roles], or leave it out"),
     ],

@@ -24,8 +24,10 @@ def trajectory(role: PolicyRole, design: int, execution: int | None, agent: str)
     )
 
 
-def tree(rewards: list[list[float]], agents: list[list[int]]) -> QuestionTree:
-    """`rewards[i][j]` of design i, execution j, which has `agents[i][j]` trajectories."""
+def tree(
+    rewards: list[list[float]], agents: list[list[int]], late: frozenset[tuple[int, int]] = frozenset()
+) -> QuestionTree:
+    """`rewards[i][j]` of design i, execution j, which has `agents[i][j]` trajectories; those `late` timed out."""
     designs = []
     for i, row in enumerate(rewards):
         executions = [
@@ -33,6 +35,7 @@ def tree(rewards: list[list[float]], agents: list[list[int]]) -> QuestionTree:
                 index=j,
                 reward=Rewarded(total=r, terms=[RewardTerm(name="correct", value=r, weight=1, reason="")]),
                 trajectories=[trajectory("executor", i, j, f"agent{n}") for n in range(agents[i][j])],
+                timed_out=(i, j) in late,
             )
             for j, r in enumerate(row)
         ]
@@ -50,6 +53,26 @@ def tree(rewards: list[list[float]], agents: list[list[int]]) -> QuestionTree:
 
 
 TREE = tree([[1.0, 0.0], [1.0, 1.0]], [[1, 3], [1, 1]])
+
+
+def test_runs_whose_wall_clock_struck_teach_nobody() -> None:
+    """What is left has the advantages that it has without them; a design of whose runs none is left has none."""
+    late = tree(
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]],
+        [[1, 3, 2], [2, 1, 1], [1, 1, 1]],
+        frozenset({(0, 2), (1, 0), (2, 0), (2, 1), (2, 2)}),
+    )
+    designer = credited([late], "designer", "tree")
+    assert [t.coordinates.design for t, _ in designer] == [0, 1]
+    assert [advantage for _, advantage in designer] == [
+        advantage for _, advantage in credited([TREE], "designer", "tree")
+    ]
+    executor = credited([late], "executor", "tree")
+    assert {(t.coordinates.design, t.coordinates.execution) for t, _ in executor} == {(0, 0), (0, 1), (1, 1), (1, 2)}
+    assert [advantage for _, advantage in executor] == [
+        advantage for _, advantage in credited([TREE], "executor", "tree")
+    ]
+    assert silent_groups([late], "designer") == (0, 1)
 
 
 def test_the_designer_is_credited_with_mean_rewards() -> None:

@@ -14,6 +14,7 @@ from trainer.credit.rules import (
     RULES,
     Outcome,
     Rule,
+    RuleName,
     designer_flat,
     designer_tree,
     executor_per_design,
@@ -52,6 +53,18 @@ def by_design(outcomes: Sequence[Outcome], advantages: Sequence[float]) -> dict[
     for outcome, advantage in zip(outcomes, advantages, strict=True):
         found[outcome.coordinates.design].add(advantage)
     return dict(found)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_a_reward_that_is_not_finite_is_an_error_wherever_it_stands(rule: RuleName, wrong: float) -> None:
+    for place in range(4):
+        rewards = [1.0, 0.0, 0.5, 0.5]
+        rewards[place] = wrong
+        matrix = [rewards[:2], rewards[2:]]
+        for role, outcomes in (("designer", designer(matrix)), ("executor", executor(matrix))):
+            with pytest.raises(ValueError, match=r"a reward of -?(nan|inf) cannot be compared .*Fix: "):
+                RULES[rule][role](outcomes)
 
 
 # Numbers worked by hand

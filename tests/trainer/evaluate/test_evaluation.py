@@ -235,9 +235,9 @@ def test_a_hiccup_is_retried(attempts_of: Evaluate) -> None:
 
 
 def test_a_designer_that_hangs_is_infrastructure_and_one_without_room_is_data(attempts_of: Evaluate) -> None:
-    with pytest.raises(EngineFailed, match=r"no design within wall_s=0\.2"):
+    with pytest.raises(EngineFailed, match=r"no reply within reply_s=0\.2"):
         attempts_of(
-            [FOUR], TokenEngine("x"), designer=TokenEngine("x", pause_s=60), limits=Limits(wall_s=0.2), retries=0, k=1
+            [FOUR], TokenEngine("x"), designer=TokenEngine("x", pause_s=60), limits=Limits(reply_s=0.2), retries=0, k=1
         )
 
     def outgrown(request: CompletionRequest) -> str:

@@ -93,6 +93,14 @@ def test_seeds_depend_on_the_place_in_the_tree_alone() -> None:
     assert derived_seed(1, "p/4", 0, 1) != derived_seed(1, "p/4", 1, 0) != derived_seed(2, "p/4", 1, 0)
 
 
+def test_each_role_is_sampled_at_its_own_temperature() -> None:
+    designer, executor = TokenEngine(designs(SINGLE)), TokenEngine("\\boxed{4}")
+    grow([FOUR], designer, executor, designer_temperature=0.5, executor_temperature=0.9, max_tokens=77)
+    for engine, temperature in ((designer, 0.5), (executor, 0.9)):
+        sampled = {(r.sampling.temperature, r.sampling.max_tokens, r.sampling.logprobs) for r in engine.requests}
+        assert sampled == {(temperature, 77, True)}
+
+
 def test_bad_designs_and_bad_runs_are_data() -> None:
     def fate(request: CompletionRequest) -> str:
         index = int(request.key.split("/")[1])
@@ -116,28 +124,49 @@ class Hanging(TokenEngine):
     def __init__(self, answered: int) -> None:
         super().__init__("\\boxed{4}")
         self.answered = answered
+        self.asked: list[CompletionRequest] = []
 
     async def complete(self, request: CompletionRequest) -> Completion:
+        self.asked.append(request)
         if len(self.requests) >= self.answered:
             await asyncio.Event().wait()
         return await super().complete(request)
 
 
-def test_a_slow_run_ends_by_its_limit_and_keeps_its_reward_of_nought() -> None:
-    limits = Limits(wall_s=1)
-    (tree,) = grow([FOUR], TokenEngine(designs(SINGLE)), Hanging(1), designs=1, executions=3, limits=limits)
-    assert sorted((run.failure or "", run.reward.total) for run in tree.executions) == [
-        ("", 1.4), ("limit_exceeded", 0.0), ("limit_exceeded", 0.0),
-    ]  # fmt: skip
-
-
-def test_an_engine_that_answers_nobody_fails_the_step() -> None:
-    """A rejected design beside it is no answer."""
-    broken = "from workflow import Workflow\nthis is no program"
-    with pytest.raises(EngineFailed, match=r"none of the step's 2 runs got a reply within wall_s=0\.5\. Fix: "):
+def test_a_run_does_not_pay_for_a_slow_engine() -> None:
+    """The engine takes longer for each reply than the run has."""
+    slow, fast = (
         grow(
-            [FOUR], TokenEngine(designs(broken, SINGLE)), Hanging(0), designs=2, executions=2, limits=Limits(wall_s=0.5)
+            [FOUR],
+            TokenEngine(designs(SINGLE, CHECKED)),
+            TokenEngine(lambda r: "Verdict: CORRECT" if r.agent == "Critic" else "It is \\boxed{4}.", pause_s=pause_s),
+            limits=Limits(wall_s=0.9),
         )
+        for pause_s in (1.0, 0.0)
+    )
+    for one, other in zip(slow[0].executions, fast[0].executions, strict=True):
+        assert (one.reward.total, one.failure, one.trajectories) == (other.reward.total, None, other.trajectories)
+        assert not one.timed_out
+
+
+@pytest.mark.parametrize("role", ["designer", "executor"])
+def test_an_engine_that_hangs_is_asked_again_and_then_stops_the_step(
+    role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+    hanging, other = Hanging(0), TokenEngine(designs(SINGLE))
+    with pytest.raises(EngineFailed, match=r"engine tokens failed: no reply within reply_s=0\.3\. Fix: "):
+        grow(
+            [FOUR],
+            hanging if role == "designer" else other,
+            hanging,
+            designs=1,
+            executions=2,
+            retries=2,
+            limits=Limits(reply_s=0.3),
+        )
+    asked = [request.sampling.seed for request in hanging.asked]
+    assert max(asked.count(seed) for seed in asked) == 3  # the same call, with the same seed
 
 
 def test_runs_are_paced_and_none_is_dropped() -> None:

@@ -1,6 +1,8 @@
 """The dry run against figures worked out by hand, for Qwen3-8B and for a model of a few thousand parameters."""
 
 import json
+import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,12 @@ import pytest
 
 from trainer.config.schema import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
 from trainer.run.memory import LOGITS_BYTES
-from trainer.run.planning import Plan, PolicyPlan, plan
+from trainer.run.planning import CHOSEN_TOKEN_BYTES, PROMPT_TOKEN_BYTES, Plan, PolicyPlan, plan
 from trainer.run.sizes import UnknownSize, model_size
 from trainer.update.backend import LoraSettings
+from workflow.completion import Completion, Sampling
 from workflow.limits import Limits
+from workflow.trace import AgentTurn, Trace
 
 QWEN3_8B: dict[str, Any] = {
     "model_type": "qwen3",
@@ -184,6 +188,36 @@ def test_an_engine_may_compute_in_another_type(tmp_path: Path) -> None:
     assert policy.memory is not None
     assert policy.memory.engine_weights == 8 * PARAMETERS_8B
     assert policy.cache_bytes_per_token == 4 * 147_456
+
+
+def test_traces() -> None:
+    """A step of 32 designs and 128 runs: 160 turns of 8192 tokens each way, 12 and 34 bytes a token."""
+    step = 160 * 8192 * (12 + 34)
+    assert (plan(config("m")).traces, plan(config("m")).trace_bytes) == (300, 300 * step)
+    assert (plan(config("m", traces_kept=2)).traces, plan(config("m", traces_kept=2)).trace_bytes) == (2, 2 * step)
+    assert plan(config("m", steps=1, rollout=RolloutConfig(repair=True))).trace_bytes == step * 192 // 160
+
+
+def test_a_traces_bytes_per_token() -> None:
+    dice = random.Random(0)
+    ids = [dice.randrange(100_000, 151_936) for _ in range(3000)]
+    words = [" ".join("abcdef"[: dice.randrange(1, 6)] for _ in range(1000)) for _ in range(2)]
+    turn = AgentTurn(
+        key="solver/0",
+        path="w/solver",
+        agent="solver",
+        turn=0,
+        messages=[{"role": "user", "content": words[0]}],
+        sampling=Sampling(),
+        completion=Completion(
+            text=words[1],
+            prompt_token_ids=ids[:1000],
+            token_ids=ids[1000:],
+            logprobs=[struct.unpack("f", struct.pack("f", -3 * dice.random()))[0] for _ in range(2000)],
+        ),
+    )
+    (line,) = Trace(events=[turn]).lines()
+    assert len(line) == pytest.approx(1000 * PROMPT_TOKEN_BYTES + 2000 * CHOSEN_TOKEN_BYTES, rel=0.2)
 
 
 def test_disk(tmp_path: Path) -> None:

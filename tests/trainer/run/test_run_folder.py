@@ -12,7 +12,18 @@ import pytest
 from trainer.config.schema import EngineConfig, TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.disk.checkpoint import CheckpointError
-from trainer.run.run_folder import CHECKPOINTS, CONFIG, INPUTS, METRICS, RunChanged, claim, forget_after, record
+from trainer.run.run_folder import (
+    CHECKPOINTS,
+    CONFIG,
+    INPUTS,
+    METRICS,
+    TRACES,
+    RunChanged,
+    claim,
+    forget_after,
+    prune_traces,
+    record,
+)
 
 POLICY = {"model": "model", "engine": {"kind": "vllm", "options": {"learning_rate": 1.0}}}
 
@@ -172,3 +183,16 @@ def test_a_run_without_a_checkpoint_yet_may_ask_for_them_earlier(config: TrainCo
     forget_after(out, 0)
     record(earlier, out)
     claim(earlier, out, resume=True)
+
+
+@pytest.mark.parametrize(("kept", "left"), [(None, 5), (1, 1), (3, 3), (9, 5)])
+def test_only_the_newest_traces_are_kept(out: Path, kept: int | None, left: int) -> None:
+    """With a rollout ahead of the step that is done, which stays; so does what is no step's."""
+    for step in range(6):
+        (out / TRACES / f"step-{step:06}").mkdir(parents=True)
+    (out / TRACES / "mine").mkdir()
+    prune_traces(out, 4, kept)
+    assert sorted(path.name for path in (out / TRACES).iterdir()) == [
+        "mine",
+        *(f"step-{step:06}" for step in range(5 - left, 6)),
+    ]

@@ -31,7 +31,9 @@ def trajectory(role: PolicyRole, place: Coordinates, chosen: int) -> Trajectory:
     )
 
 
-def run(correct: float, formats: float | None, *chosen: int, failure: FailureKind | None = None) -> dict[str, Any]:
+def run(
+    correct: float, formats: float | None, *chosen: int, failure: FailureKind | None = None, late: bool = False
+) -> dict[str, Any]:
     """An execution with a trajectory for each number of chosen tokens; its reward is correct + 0.4 formats."""
     terms = [RewardTerm(name="correct", value=correct, weight=1.0, reason="")]
     if formats is not None:
@@ -41,10 +43,17 @@ def run(correct: float, formats: float | None, *chosen: int, failure: FailureKin
         "usage": Usage(prompt_tokens=50 * len(chosen), completion_tokens=sum(chosen)),
         "failure": failure,
         "chosen": chosen,
+        "late": late,
     }
 
 
-def design(graph: GraphNode | None, written: list[int], *runs: dict[str, Any], rejected: bool = False) -> Any:
+def design(
+    graph: GraphNode | None,
+    written: list[int],
+    *runs: dict[str, Any],
+    rejected: bool = False,
+    failure: FailureKind | None = None,
+) -> Any:
     """A design in whose place in a tree is still open; the Designer chose `written` tokens in its replies."""
 
     def at(question: str, index: int) -> DesignResult:
@@ -53,6 +62,7 @@ def design(graph: GraphNode | None, written: list[int], *runs: dict[str, Any], r
                 index=number,
                 reward=each["reward"],
                 failure=each["failure"],
+                timed_out=each["late"],
                 usage=each["usage"],
                 trajectories=[
                     trajectory("executor", Coordinates(question=question, design=index, execution=number), count)
@@ -65,7 +75,7 @@ def design(graph: GraphNode | None, written: list[int], *runs: dict[str, Any], r
             index=index,
             program=None if rejected else "...",
             graph=graph,
-            failure="program_rejected" if rejected else None,
+            failure="program_rejected" if rejected else failure,
             trajectories=[trajectory("designer", Coordinates(question=question, design=index), n) for n in written],
             executions=executions,
             usage=Usage(prompt_tokens=100, completion_tokens=sum(written), cost_usd=0.5),
@@ -151,6 +161,8 @@ def test_every_field_of_a_step() -> None:
         # Designer: 1.2 against 0.4, 0 against 0, 0 against 0. Executor: 1.4, 1.4, 0.4, 0.4 and 0, 0; nothing was run
         # for the third question, which does not count.
         "silent": pytest.approx({"designer": 2 / 3, "executor": 1 / 2}),
+        "timed_out": 0,
+        "outgrown": 0,
         # 10 + 4 + 6 + 8 + 2 + 5 + 7 = 42 and 3 + 5 + 2 + 2 + 1 + 7 = 20; of less than 20 numbers p95 is the largest.
         "lengths": {
             "designer": Spread(count=7, mean=6.0, p95=10, max=10),
@@ -194,3 +206,37 @@ def test_an_update_that_computed_nothing_is_left_out() -> None:
     silent = UPDATE.model_copy(update={"steps": 0, "computed_samples": 0, "tokens": 0})
     found = step_report(7, ["designer"], [EQUAL], "tree", {"p0": UPDATE, "p1": silent}, {"p0": 4, "p1": 0}, TIMINGS)
     assert (found.updates, found.weights) == ({"p0": UPDATE}, {"p0": 4, "p1": 0})
+
+
+# What taught nothing
+
+
+def warnings(*trees: QuestionTree, updates: dict[str, UpdateReport] | None = None) -> list[str]:
+    given = {"p0": UPDATE} if updates is None else updates
+    return step_report(7, ["executor"], trees, "tree", given, {"p0": 4}, TIMINGS).warnings
+
+
+LATE = tree("late", design(ENSEMBLE, [9], run(0, None, 2, failure="limit_exceeded", late=True), run(1, 1, 3)))
+OUTGROWN = tree("outgrown", *[design(None, [], *REJECTED, failure="limit_exceeded")] * 2)
+
+
+def test_a_run_whose_wall_clock_struck_is_counted_and_credits_nobody() -> None:
+    found = report(LATE)
+    assert (found.timed_out, found.executions, found.failures) == (1, 2, {"limit_exceeded": 1})
+    assert found.reward_by_role == pytest.approx({"designer": 1.4, "executor": 1.4})
+    assert found.reward == pytest.approx(0.7)
+    assert [each[:52] for each in warnings(DIFFERING, LATE)] == ["1 of 6 runs were ended by rollout.limits.wall_s, and"]
+
+
+def test_questions_too_long_for_the_designer_are_counted() -> None:
+    assert report(OUTGROWN, DIFFERING).outgrown == 1
+    (told,) = warnings(OUTGROWN, DIFFERING)
+    assert told.startswith(
+        "1 of 2 questions were too long for the Designer, and taught nothing. Fix: raise rollout.max"
+    )
+
+
+def test_a_step_that_taught_nothing_says_why() -> None:
+    assert warnings(DIFFERING) == []
+    assert warnings(EQUAL, updates={}) == ["executor learned nothing: wherever rewards are compared they are all equal"]
+    assert warnings(OUTGROWN, updates={})[-1] == "executor learned nothing: no trajectory of theirs was left"

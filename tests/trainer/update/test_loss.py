@@ -114,6 +114,15 @@ def test_eq2_aggregation_of_advantages_1_2_minus_1_over_1_3_2_tokens(aggregation
     assert found.loss.sum().item() == pytest.approx(-expected)
 
 
+@pytest.mark.parametrize(("aggregation", "share"), [("group", 1 / 2), ("trajectory", 4 / 52), ("token", 40 / 280)])
+def test_what_a_designer_weighs_where_both_roles_learn(aggregation: Any, share: float) -> None:
+    """One question, M = N = 4, three agents in each run: 4 designs of 10 tokens, 48 agents' replies of 5."""
+    lengths, groups = [10] * 4 + [5] * 48, ["designer/q"] * 4 + ["executor/q"] * 48
+    weights = sample_weights(lengths, groups, aggregation)
+    of = [weight * length for weight, length in zip(weights, lengths, strict=True)]
+    assert sum(of[:4]) / sum(of) == pytest.approx(share)
+
+
 def test_a_sample_without_tokens_counts_as_one_and_adds_nothing() -> None:
     assert sample_weights([0, 2], ["a", "a"], "trajectory") == [0.0, 0.25]
     assert sample_weights([0, 2], ["a", "b"], "group") == [0.0, 0.25]
