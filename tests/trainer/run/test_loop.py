@@ -34,6 +34,7 @@ from trainer.run.step_report import StepReport
 from trainer.update import torch_backend
 from trainer.update.backend import LoraSettings, UpdateFailed
 from trainer.update.snapshot import PolicySnapshot
+from workflow.completion import Completion, CompletionRequest
 from workflow.failures import EngineFailed, SandboxUnavailable
 from workflow.trace import Rewarded, Trace
 
@@ -96,6 +97,27 @@ def test_the_result_loads_in_plain_transformers(undisturbed: Path) -> None:
 
 def test_two_undisturbed_runs_are_equal(undisturbed: Path, config: TrainConfig, tmp_path: Path) -> None:
     run(config, tmp_path / "run")
+    assert_equal_runs(tmp_path / "run", undisturbed)
+
+
+def test_an_engine_slowed_to_a_tenth_changes_no_reward_and_no_weight(
+    undisturbed: Path, config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a wall clock that is shorter than one of its replies."""
+    complete = TransformersEngine.complete
+    slept: list[float] = []
+
+    async def slowed(self: TransformersEngine, request: CompletionRequest) -> Completion:
+        began = time.monotonic()
+        completion = await complete(self, request)
+        slept.append(max(2.0, 9 * (time.monotonic() - began)))
+        await asyncio.sleep(slept[-1])
+        return completion
+
+    monkeypatch.setattr(TransformersEngine, "complete", slowed)
+    limits = config.rollout.limits.model_copy(update={"wall_s": 1.9})
+    run(config.model_copy(update={"rollout": config.rollout.model_copy(update={"limits": limits})}), tmp_path / "run")
+    assert len(slept) > 50
     assert_equal_runs(tmp_path / "run", undisturbed)
 
 
