@@ -169,6 +169,9 @@ def _serve(pipe: Any, rank: int, ranks: int, port: int, timeout_s: float, import
                 return kept.pop(number).write(folder)
             case ("drop", number):
                 del made[number]
+                if not number:  # what the first one has loaded on its way
+                    gc.collect()
+                    gc.freeze()
         return None
 
     try:
