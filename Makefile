@@ -95,9 +95,9 @@ check: $(VENV)/dev $(VENV)/bench
 	$(BIN)/python -m benchmarks.patterns
 
 # The sandbox's own tests need none of these packages; `make test-sandbox` runs them all.
-# In one process: engines and models are made once for all tests of a file, and torch uses every core.
+# By files: engines and models are made once for all tests of one.
 test-all: $(VENV)/speedrun
-	$(BIN)/python -m pytest --ignore=tests/sandbox
+	$(BIN)/python -m pytest --ignore=tests/sandbox -n $(if $(filter 0,$(JOBS)),0,$(shell nproc)) --dist loadfile
 
 # Never run so far: no GPU was at hand.
 test-gpu: $(VENV)/speedrun
@@ -126,7 +126,8 @@ $(VENV)-cluster/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-ove
 test-vllm: $(VENV)-vllm/ready
 	$(VENV)-vllm/bin/python -m pytest tests/engine/test_every_engine.py tests/engine/test_vllm_transfer.py
 
-# Ray, DeepSpeed and vLLM as they are, on two cores: 20 minutes. In one process: one Ray and one pair of ranks for all.
+# Ray, DeepSpeed and vLLM as they are, on two cores: a quarter of an hour. In one process: one Ray and one pair of ranks for
+# all.
 test-cluster: $(VENV)-cluster/ready
 	$(VENV)-cluster/bin/python -m pytest tests/trainer/cluster tests/trainer/update/test_deepspeed_backend.py \
 		tests/trainer/update/test_every_backend.py tests/metaagent/test_cluster_health.py -k "not [torch"

@@ -70,7 +70,7 @@ def clustered(model: Path, problems: Path, address: str, *, engines: int = 1, ra
         "address": address,
         "gpus_per_node": 0,
         "run_workers_per_node": 2,
-        "heartbeat_s": 4.0,
+        "heartbeat_s": 3.0,
         "start_timeout_s": 300.0,
         "call_timeout_s": 120.0,
         "collective_timeout_s": 30.0,
