@@ -20,7 +20,7 @@ from designer.structure import node_lines, structure_findings
 from designer.syntax import parse, refused_unread, too_complex
 from sandbox.language import compile_program
 from sandbox.protocol import Sandbox, over_limit
-from workflow.failures import Finding, LimitExceeded, ProgramFailed
+from workflow.failures import Finding, LimitExceeded, ProgramFailed, SandboxUnavailable
 from workflow.graph import GraphNode
 
 CHECK_CPU_S = 10
@@ -164,6 +164,9 @@ async def _checked(sandbox: Sandbox, payload: dict[str, JsonValue]) -> _Checked:
         reply = await sandbox.call("designer.check:check_payload", payload, cpu_s=CHECK_CPU_S)
         return _Checked.model_validate(reply)
     except LimitExceeded as error:
+        if error.limit_kind == "wall_s":  # it only computes, and has not been let to
+            fix = "run less on this machine at once"
+            raise SandboxUnavailable(f"the check got too little of the processor: {error}", fix) from None
         message = f"the program is too complex to be checked ({error.limit_kind} limit of {error.limit:g})"
     except ProgramFailed as error:
         if error.error_type != "Died":

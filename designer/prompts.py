@@ -108,8 +108,8 @@ WHAT A PROGRAM CANNOT DO
 - Use {builtins}.
 - Use {syntax}.
 - Read files, the network, the environment, or what is inside functions and classes (__globals__, __mro__).
-- Make more than {agent_calls} agent calls or {tool_calls} tool calls and code runs, or take more than {wall_s:g} \
-seconds."""
+- Make more than {agent_calls} agent calls or {tool_calls} tool calls and code runs, or run for more than \
+{wall_s:g} seconds, waiting for agents not counted."""
 
 _REQUEST = """First write, in this order:
 Problem Type: MATH or CODE.

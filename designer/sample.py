@@ -16,7 +16,7 @@ from designer.check import CheckReport, check_reply
 from designer.prompts import design_messages, repair_messages, short_design_messages
 from engine.protocol import Engine
 from engine.run_clock import no_reply
-from engine.session import call_seed
+from engine.session import call_seed, is_cancelled
 from sandbox.protocol import Sandbox
 from templates import Template, load_templates
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling, Usage
@@ -215,8 +215,14 @@ class _Sampler:
         try:
             async with clock:
                 completion = await self.engine.complete(request)
+            if clock.expired():  # and the engine has not minded
+                raise no_reply(self.engine.name, self.reply_s)
         except MetaAgentError:
             raise
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            raise EngineFailed(self.engine.name, "it cancelled a call itself") from None
         except Exception as failed:  # an engine's own defect is a failure of the engine, as it is in a run
             if clock.expired():
                 raise no_reply(self.engine.name, self.reply_s) from None

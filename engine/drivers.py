@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from engine.protocol import Engine
-from engine.session import Run, Session, Sink
+from engine.session import Run, Session, Sink, is_cancelled
 from workflow import bridge
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed, Failure, MetaAgentError, ProgramFailed
@@ -174,9 +174,8 @@ class _Connection:
         try:
             return await asyncio.wrap_future(asked)
         except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is None or current.cancelling():
-                raise  # it is the run that is cancelled
+            if is_cancelled():
+                raise  # it is the run
             raise self._gone() if self._closed else EngineFailed(self.name, "it cancelled a call itself") from None
 
     async def _complete(self, request: CompletionRequest) -> Completion:

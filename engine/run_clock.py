@@ -7,6 +7,7 @@ tokens and calls. Not here: CPU seconds (`sandbox.jail`), and what ending a run 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,16 +26,19 @@ def no_reply(engine: str, reply_s: float) -> EngineFailed:
 
 
 class RunClock:
-    """Of a run that starts now and asks `engine`, an engine's name."""
+    """Of a run that starts now and asks `engine`, an engine's name. It stands still while all that the run has under
+    way are requests to the engine."""
 
     def __init__(self, limits: Limits, engine: str) -> None:
         self._limits, self._engine = limits, engine
         self._start = time.monotonic()
-        self._waited_s = 0.0
         self._asked: dict[object, float] = {}
         """When each request was made that is under way, oldest first."""
-        self._since = 0.0
-        """When the run last began to wait."""
+        self._working = 0
+        """Code runs that are under way."""
+        self._still_since: float | None = None
+        self._still_s = 0.0
+        """Seconds that it stood still before."""
         self._timeout: asyncio.Timeout | None = None
         self._over = False
         self._waits_for_reply = False
@@ -47,9 +51,9 @@ class RunClock:
 
     @property
     def own_s(self) -> float:
-        """Seconds of the run's own: those in which it did not wait for the engine."""
-        waiting = time.monotonic() - self._since if self._asked else 0.0
-        return self.elapsed - self._waited_s - waiting
+        """Seconds of the run's own: those in which it did not only wait for the engine."""
+        now = time.monotonic()
+        return now - self._start - self._still_s - (0.0 if self._still_since is None else now - self._still_since)
 
     def check(self) -> None:
         """Raises what ends the run past a limit, whatever has become of the cancellation."""
@@ -61,28 +65,35 @@ class RunClock:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While a request to the engine is under way, others beside it or not."""
-        now, request = time.monotonic(), object()
-        if not self._asked:
-            self._since = now
-        self._asked[request] = now
-        self._set()
+        """While a request to the engine is under way."""
+        request = object()
+        self._asked[request] = time.monotonic()
+        self._changed()
         try:
             yield
         finally:
             del self._asked[request]
-            if not self._asked:
-                self._waited_s += time.monotonic() - self._since
-            self._set()
+            self._changed()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """While code runs for the run: its own time, whoever else waits for the engine meanwhile."""
+        self._working += 1
+        self._changed()
+        try:
+            yield
+        finally:
+            self._working -= 1
+            self._changed()
 
     @asynccontextmanager
     async def bounding(self) -> AsyncIterator[None]:
-        """What is done within ends at a limit, with `LimitExceeded` or `EngineFailed`, also where an engine does not
-        mind being cancelled, or plain code lets nobody look at the clock. Once per run."""
+        """What is done within is cancelled at a limit, and ends with `LimitExceeded` or `EngineFailed`; also where an
+        engine has swallowed the cancellation, or plain code has let nobody look at the clock. Once per run."""
         timeout = self._timeout = asyncio.timeout(None)
         try:
             async with timeout:
-                self._set()
+                self._changed()
                 yield
         except TimeoutError:
             if not timeout.expired():  # somebody else's, such as an engine's
@@ -91,13 +102,16 @@ class RunClock:
             self._over = True
         self.check()
 
-    def _set(self) -> None:
-        """The next limit to strike: that of the oldest reply, or the run's own."""
+    def _changed(self) -> None:
+        """Let it stand still or go on, and set the limit that strikes next: the oldest reply's, or the run's own."""
+        now, still = time.monotonic(), bool(self._asked) and not self._working
+        if still and self._still_since is None:
+            self._still_since = now
+        elif not still and self._still_since is not None:
+            self._still_s, self._still_since = self._still_s + now - self._still_since, None
         if self._timeout is None or self._over or self._timeout.expired():
             return
-        oldest = next(iter(self._asked.values()), None)
-        self._waits_for_reply = oldest is not None
-        left_s = (
-            self._limits.wall_s - self.own_s if oldest is None else oldest + self._limits.reply_s - time.monotonic()
-        )
-        self._timeout.reschedule(asyncio.get_running_loop().time() + left_s)
+        replied_s = min((asked + self._limits.reply_s - now for asked in self._asked.values()), default=math.inf)
+        own_s = math.inf if still else self._limits.wall_s - self.own_s
+        self._waits_for_reply = replied_s <= own_s
+        self._timeout.reschedule(asyncio.get_running_loop().time() + min(replied_s, own_s))

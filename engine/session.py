@@ -8,6 +8,7 @@ admitted here.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -87,6 +88,12 @@ class Run(BaseModel):
 def call_seed(seed: int, key: str) -> int:
     """Seed of one agent call: depends on the run's seed and the call's key, not on the order of arrival."""
     return zlib.crc32(f"{seed}/{key}".encode()) & 0x7FFFFFFF
+
+
+def is_cancelled() -> bool:
+    """Whether it is the caller that is being cancelled, and not just what it waits for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _as_text(value: Any) -> Any:
@@ -260,6 +267,8 @@ class Session:
             raise unforeseen from failed
         except BaseException as failed:
             self._close_call(key, None, type(failed).__name__)
+            if isinstance(failed, asyncio.CancelledError) and not is_cancelled():
+                raise EngineFailed(self.engine.name, "it cancelled a call itself") from None
             raise
         if earlier is not None and _extends(earlier, completion):
             self._calling[key].continues = earlier.key
@@ -295,7 +304,8 @@ class Session:
         if self._code_runner is None:
             raise ProgramFailed("PermissionError", "this run has no code runner")
         started = time.monotonic()
-        reply = await self._code_runner(request)
+        with self.clock.working():
+            reply = await self._code_runner(request)
         self._authorship.ran(request.code, reply.stdout, request.stdin)
         self._record(
             CodeRan(

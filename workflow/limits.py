@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+DAY_S = 86_400.0
+"""Seconds after which whatever is still under way hangs."""
+
 
 class Limits(BaseModel):
     """Limits of one run of a program. A run that passes one ends with `LimitExceeded(kind, limit, used)`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    wall_s: float = Field(default=600.0, gt=0)
+    wall_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     """Seconds from start to answer, without those in which the run waits for replies of its agents: how fast the
     engine is, and how many others ask it, is no business of the run's."""
-    reply_s: float = Field(default=1800.0, gt=0)
+    reply_s: float = Field(default=1800.0, gt=0, allow_inf_nan=False)
     """Seconds for one reply of an agent, or of the Designer, its wait in the engine's queue included. Past them it is
     the engine that has failed (`EngineFailed`), not the run."""
     cpu_s: int = Field(default=20, ge=1)
@@ -30,8 +33,9 @@ class Limits(BaseModel):
 
     @property
     def longest_s(self) -> float:
-        """Seconds that a run takes at most, each reply as late as may be and none beside another; a week at most."""
-        return min(self.wall_s + self.agent_calls * self.reply_s, 7 * 86_400.0)
+        """Seconds after which a run that is still under way hangs: each reply as late as may be and none beside
+        another, but a day at most."""
+        return min(self.wall_s + self.agent_calls * self.reply_s, DAY_S)
 
 
 class CodeLimits(BaseModel):

@@ -144,7 +144,7 @@ async def _evaluate(
                     cache=cache,
                     folder=folder,
                     at_once=settings.max_concurrent,
-                    piece_s=2 * settings.limits.longest_s,
+                    piece_s=settings.limits.longest_s + 2 * settings.limits.reply_s,
                 )
             )
         try:

@@ -24,6 +24,7 @@ WORKER = "tasks.math.worker"
 CPU_S = 5
 """CPU seconds for one pair; a typical one takes 1-2 ms. Not of the clock: a busy machine must change no verdict."""
 MEMORY_MB = 1024
+BUSY = "run less on this machine at once"
 BATCH = 64
 """Pairs that share one fork."""
 
@@ -114,6 +115,8 @@ async def _ask(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[_Verdict]:
             for pair, verdict in zip(pairs, verdicts, strict=True)
         ]
     except LimitExceeded as exceeded:
+        if exceeded.limit_kind == "wall_s":  # it only computes, and has not been let to
+            raise SandboxUnavailable(f"math grading got too little of the processor: {exceeded}", BUSY) from None
         killed: _Verdict = (
             "memory" if exceeded.limit_kind == "memory_mb" else "timeout",
             f"stopped at {exceeded.limit_kind}={exceeded.limit:g}",

@@ -636,8 +636,10 @@ def test_no_graph_and_no_reason_is_an_error() -> None:
 
 def test_limits_and_failures_of_the_jail_become_findings() -> None:
     good = Description(graph=GRAPH)
-    slow = checked(FakeSandbox(good, LimitExceeded("wall_s", 10, 10)))
-    assert (slow.ok, slow.findings[0].code, "wall_s" in slow.findings[0].message) == (False, "too-complex", True)
+    slow = checked(FakeSandbox(good, LimitExceeded("cpu_s", 10, 10)))
+    assert (slow.ok, slow.findings[0].code, "cpu_s" in slow.findings[0].message) == (False, "too-complex", True)
+    with pytest.raises(SandboxUnavailable, match=r"too little of the processor.* Fix: run less"):  # the machine's fault
+        checked(FakeSandbox(good, LimitExceeded("wall_s", 60, 60)))
     died = checked(FakeSandbox(good, ProgramFailed("Died", "signal 11")))
     assert (died.ok, "signal 11" in died.findings[0].message) == (False, True)
     with pytest.raises(ProgramFailed, match="KeyError"):  # a defect of the check, not of the program

@@ -1,6 +1,7 @@
 """M designs at once: what is extracted, checked, repaired, recorded and raised."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -224,6 +225,23 @@ def test_a_missing_sandbox_stops_everything() -> None:
     engine = ScriptedEngine(by_key())
     with pytest.raises(SandboxUnavailable, match="no jail"):
         sample(engine, FakeSandbox(SandboxUnavailable("no jail")), m=3)
+
+
+def test_an_engine_that_cancels_a_call_itself_or_replies_too_late_has_failed() -> None:
+    class Cancelling(ScriptedEngine):
+        async def complete(self, request: CompletionRequest) -> Completion:
+            raise asyncio.CancelledError
+
+    class Deaf(ScriptedEngine):
+        async def complete(self, request: CompletionRequest) -> Completion:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.5)
+            return await super().complete(request)
+
+    with pytest.raises(EngineFailed, match="it cancelled a call itself"):
+        sample(Cancelling(by_key()))
+    with pytest.raises(EngineFailed, match=r"no reply within reply_s=0\.1"):
+        sample(Deaf(by_key()), reply_s=0.1)
 
 
 def test_prompts_by_style() -> None:

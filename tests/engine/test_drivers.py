@@ -116,6 +116,17 @@ class Failing(WorkflowNode):
 # Concurrency
 
 
+def test_an_engine_that_cancels_a_call_itself_has_failed_and_the_caller_goes_on() -> None:
+    def cancels(request: CompletionRequest) -> str:
+        raise asyncio.CancelledError
+
+    for node in (agent("A"), EnsembleNode("e", [agent("A"), agent("B")])):
+        run = drive_async(Workflow().add_node(node), CannedEngine(cancels))
+        assert run.failure is not None
+        assert run.failure.kind == "engine_failed"
+        assert "it cancelled a call itself" in run.failure.message
+
+
 @both_drivers
 @pytest.mark.parametrize(
     ("node", "together", "calls"),

@@ -47,6 +47,34 @@ def test_replies_waited_for_together_are_waited_for_once() -> None:
     assert clock.own_s == pytest.approx(0.1, abs=0.08)
 
 
+def test_code_that_runs_is_the_runs_own_time_whatever_the_engine_does() -> None:
+    """Half a second of code beside a reply of any length."""
+
+    async def code(clock: RunClock) -> None:
+        with clock.working():
+            await asyncio.sleep(0.5)
+
+    def beside(reply_s: float, wall_s: float) -> Callable[[], RunClock]:
+        async def work(clock: RunClock) -> None:
+            await asyncio.gather(code(clock), waits(clock, reply_s))
+
+        return lambda: bounded(Limits(wall_s=wall_s), work)
+
+    for reply_s in (0.0, 0.2, 0.9):
+        assert beside(reply_s, 5)().own_s == pytest.approx(0.5, abs=0.15)
+        with pytest.raises(LimitExceeded, match=r"wall_s=0\.3"):
+            beside(reply_s, 0.3)()
+
+
+def test_a_reply_that_is_late_beside_code_is_the_engines_fault() -> None:
+    async def work(clock: RunClock) -> None:
+        with clock.working():
+            await waits(clock, 9)
+
+    with pytest.raises(EngineFailed, match=r"reply_s=0\.2"):
+        bounded(Limits(reply_s=0.2), work)
+
+
 def test_it_strikes_between_replies_and_after_them() -> None:
     async def work(clock: RunClock) -> None:
         await waits(clock, 0.3)

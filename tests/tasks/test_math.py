@@ -5,7 +5,7 @@ import pytest
 
 from sandbox.protocol import Sandbox
 from tasks import MathPair, gold_is_readable, grade_math, grade_math_batch
-from workflow.failures import LimitExceeded
+from workflow.failures import LimitExceeded, SandboxUnavailable
 
 InJail = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
 
@@ -63,6 +63,16 @@ def test_pairs_share_a_fork_until_one_hits_a_limit(in_jail: InJail) -> None:
     grades = in_jail(lambda _: grade_math_batch(fake, [pairs[0], MathPair(gold="x", answer="slow"), pairs[1]]))
     assert [grade.verdict for grade in grades] == ["correct", "timeout", "correct"]
     assert fake.sizes == [3, 1, 1, 1]
+
+
+def test_a_machine_that_is_too_busy_to_grade_gives_no_verdict(in_jail: InJail) -> None:
+    class Busy:
+        async def call(self, target: str, payload: Any, **limits: Any) -> Any:
+            raise LimitExceeded("wall_s", 60, 60)
+
+    busy: Any = Busy()
+    with pytest.raises(SandboxUnavailable, match=r"too little of the processor.* Fix: run less"):
+        in_jail(lambda _: grade_math_batch(busy, [MathPair(gold="x", answer="y")]))
 
 
 def test_plain_integers_need_no_fork_and_keep_their_places(in_jail: InJail) -> None:

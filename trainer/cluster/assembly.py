@@ -28,6 +28,7 @@ from trainer.cluster.turns import take_turns, to_engines
 from trainer.config import PolicyConfig, TrainConfig
 from trainer.credit import RewardFunction
 from trainer.update import Backend
+from workflow.limits import DAY_S
 
 Told = Callable[[str, Sequence[str]], None]
 """Hears what is under way, with lines for people to keep."""
@@ -202,7 +203,7 @@ class Assembly:
         as the worker runs."""
         rollout = self.config.rollout
         waves = -(-(self.units + UNITS_AHEAD) * rollout.executions // self._runs_at_once)
-        seconds = rollout.limits.longest_s * (1 + rollout.retries) * waves + self.limits.call.seconds
+        seconds = min(rollout.limits.longest_s * (1 + rollout.retries) * waves, DAY_S) + self.limits.call.seconds
         return Limit("the time for a design's runs", seconds)
 
     def _transport(self, cast: Cast, ranks: Sequence[Actor]) -> Transport:

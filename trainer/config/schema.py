@@ -247,6 +247,8 @@ class TrainConfig(_Section):
             fix = '2 or more, or schedule = "executor-only"'
             wrong.append(f"rollout.designs = 1 leaves the Designer's designs nothing to be compared with. Fix: {fix}")
         runs = rollout.executions if self.credit == "per-design" else rollout.designs * rollout.executions
+        if "executor" in learn and not rollout.limits.agent_calls:
+            wrong.append("rollout.limits.agent_calls = 0 leaves an Executor nothing to say. Fix: 1 or more")
         if "executor" in learn and runs == 1:
             what = "rollout.executions = 1" if self.credit == "per-design" else "a single run of each question"
             fix = "rollout.executions = 2 or more"

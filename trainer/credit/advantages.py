@@ -20,20 +20,21 @@ ROLES: tuple[PolicyRole, ...] = ("designer", "executor")
 
 def outcomes(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[list[Trajectory], list[list[Outcome]]]:
     """A role's trajectories, and for each its outcomes: its run's reward for an executor's, one reward per execution
-    of its design for a designer's. Runs whose wall clock struck are left out, and so is a designer's trajectory of
-    whose runs none is left. Trees, designs, executions and trajectories keep their order."""
+    of its design for a designer's. Runs whose wall clock struck are left out, and with one of them its whole design is
+    for the Designer: one that hangs where it would be wrong must not be credited with what is left. Trees, designs,
+    executions and trajectories keep their order."""
     trajectories: list[Trajectory] = []
     rewards: list[list[Outcome]] = []
     for design in (design for tree in trees for design in tree.designs):
-        runs = [run for run in design.executions if not run.timed_out]
+        in_time = [run for run in design.executions if not run.timed_out]
         if role == "designer":
-            for trajectory in design.trajectories if runs else []:
+            for trajectory in design.trajectories if len(in_time) == len(design.executions) else []:
                 trajectories.append(trajectory)
                 rewards.append(
-                    [Outcome(replace(trajectory.coordinates, execution=run.index), run.reward.total) for run in runs]
+                    [Outcome(replace(trajectory.coordinates, execution=run.index), run.reward.total) for run in in_time]
                 )
             continue
-        for run in runs:
+        for run in in_time:
             for trajectory in run.trajectories:
                 trajectories.append(trajectory)
                 rewards.append([Outcome(trajectory.coordinates, run.reward.total)])

@@ -42,7 +42,7 @@ from trainer.distill.distill_rows import (
 from trainer.rollout import derived_seed, first_failure, raise_infrastructure, retried
 from workflow.completion import Sampling
 from workflow.graph import structure
-from workflow.limits import Limits
+from workflow.limits import DAY_S, Limits
 from workflow.usage import usage_report
 
 
@@ -81,8 +81,9 @@ class DistillSettings(BaseModel):
 
     @property
     def longest_question_s(self) -> float:
-        """If nothing of it were under way at the same time, and all of it were tried again as often as may be."""
-        return self.designs * (1 + self.executions) * (1 + self.retries) * self.limits.longest_s
+        """If nothing of it were under way at the same time, and all of it were tried again as often as may be; a day at
+        most."""
+        return min(self.designs * (1 + self.executions) * (1 + self.retries) * self.limits.longest_s, DAY_S)
 
     def shared_among(self, workers: int) -> DistillSettings:
         """For each of so many processes, which together have as much under way as these settings say; what a question

@@ -141,7 +141,8 @@ def local_engine(
     policy: PolicyConfig, context: int | None, reply_s: float, transfer: Transfer | None = None
 ) -> LiveEngine:
     """An engine in this process, for prompts and completions of `context` tokens together; None is the model's own.
-    It replies within `reply_s` seconds. `transfer` is how vLLM is to take weights from other processes."""
+    It fails where a reply, or new weights, take longer than `reply_s` seconds and than `WEIGHTS_S`. `transfer` is how
+    vLLM is to take weights from other processes."""
     settings = policy.engine
     timeout_s = max(reply_s, WEIGHTS_S)
     if settings.kind == "vllm":

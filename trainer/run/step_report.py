@@ -81,7 +81,7 @@ class StepReport(BaseModel):
     failures: dict[FailureKind, int]
     """Executions by how they failed; those of designs that could not run included."""
     timed_out: int = 0
-    """Executions that `limits.wall_s` ended: left out of the update, and of `reward_by_role`."""
+    """Executions that `limits.wall_s` ended: left out of the update and of `reward_by_role`, with their designs."""
     outgrown: int = 0
     """Questions that were too long for the Designer: none of their designs could be asked for."""
     silent: dict[PolicyRole, float]
@@ -114,14 +114,12 @@ class StepReport(BaseModel):
                 f"{self.timed_out} of {self.executions} runs were ended by rollout.limits.wall_s, and left out of the "
                 "update. Fix: raise it, or lower rollout.max_concurrent"
             )
-        if not self.updates:
-            told.append(f"{' and '.join(self.active)} learned nothing: {self._why_nothing()}")
+        for role in self.active:
+            if role not in self.silent:
+                told.append(f"the {role} had no trajectory to learn from")
+            elif self.silent[role] == 1:
+                told.append(f"the {role} learned nothing from rewards: wherever they are compared they are equal")
         return told
-
-    def _why_nothing(self) -> str:
-        if any(role in self.silent for role in self.active):
-            return "wherever rewards are compared they are all equal"
-        return "no trajectory of theirs was left"
 
 
 def step_report(

@@ -28,8 +28,8 @@ class PolicyObjective(BaseModel):
     mean per token (GSPO)."""
     aggregation: Literal["group", "trajectory", "token"] = "group"
     """What counts as one: each group, a role's trajectories of one question, with the mean over them (the 1/|G| of
-    Eq. 2) of the mean over their tokens; each trajectory, so that questions and roles with many of them count for
-    more; or each token (DAPO). Where both roles learn they weigh the same with `group` alone."""
+    Eq. 2) of the mean over their tokens, and roles that learn together weigh the same; each trajectory, so that
+    questions and roles with many of them count for more; or each token (DAPO)."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     clip_high: float = Field(default=0.2, gt=0)
     """1 - clip_low and 1 + clip_high bound the ratio; Eq. 2 has one epsilon for both, DAPO's clip-higher 0.28 above."""

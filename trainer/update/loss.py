@@ -83,17 +83,20 @@ def sample_weights(
 ) -> list[float]:
     """What each chosen token of each sample weighs in the loss of one mini-batch, which is the sum over all tokens.
 
-    `lengths` are chosen tokens per sample. `group`: the mean over groups of the mean over their samples (the 1/|G| of
-    Eq. 2) of the mean over tokens; `trajectory`: the mean over all samples of the mean over their tokens; `token`: the
+    `lengths` are chosen tokens per sample. `group`: the mean over roles, which a group's name begins with before a
+    slash, of the mean over their groups of the mean over a group's samples (the 1/|G| of Eq. 2) of the mean over
+    tokens; `trajectory`: the mean over all samples of the mean over their tokens; `token`: the
     mean over all tokens (DAPO, Yu et al., 2025, Eq. 8). A sample without tokens counts as one, and adds nothing.
     """
     if aggregation == "token":
         total = sum(lengths)
         return [1 / total if length else 0.0 for length in lengths]
-    sizes = Counter(groups if aggregation == "group" else [""] * len(lengths))
     of = groups if aggregation == "group" else [""] * len(lengths)
+    sizes = Counter(of)
+    counts = Counter(group.partition("/")[0] for group in sizes)
     return [
-        1 / (len(sizes) * sizes[group] * length) if length else 0.0 for length, group in zip(lengths, of, strict=True)
+        1 / (len(counts) * counts[group.partition("/")[0]] * sizes[group] * length) if length else 0.0
+        for length, group in zip(lengths, of, strict=True)
     ]
 
 

@@ -138,7 +138,7 @@ def test_without_a_terminal_a_line_per_step(
         "step 1  reward 0.750  correct 50%  executor learns  3.5 s",
     ]
     assert captured.err.splitlines() == [
-        f"note: step {step}: executor learned nothing: no trajectory of theirs was left" for step in (0, 1)
+        f"note: step {step}: the executor had no trajectory to learn from" for step in (0, 1)
     ]
 
 

@@ -358,6 +358,20 @@ def test_an_engines_failure_ends_the_run_and_cancels_the_other_calls():
     assert {turn.key: turn.completion for turn in turns} == {"slow": None, "bad": None}
 
 
+def test_an_engine_that_cancels_a_call_itself_has_failed():
+    class Cancelling(Scripted):
+        async def complete(self, request: CompletionRequest) -> Completion:
+            raise asyncio.CancelledError
+
+    async def play(peer: Peer) -> None:
+        await peer.send(call("a"))
+        await asyncio.sleep(30)
+
+    outcome, _ = served(play, Cancelling())
+    assert isinstance(outcome, EngineFailed)
+    assert "it cancelled a call itself" in str(outcome)
+
+
 def test_a_peer_that_never_reads_holds_nobody_up():
     async def play(peer: Peer) -> None:
         await peer.send(*(call(f"k{n}") for n in range(20)))

@@ -308,20 +308,26 @@ def test_a_new_engine_that_garbles_its_weights_is_left_out_where_others_serve(ot
 def test_a_unit_has_the_time_of_all_runs_that_a_worker_may_have(
     nodes: int, workers: int, executions: int, retries: int
 ) -> None:
-    """Each run its wall clock, with retries, as many at once as the worker runs."""
-    settings = config(
-        cluster={"layout": "disaggregated", "nodes": nodes, "run_workers_per_node": workers},
-        rollout={"executions": executions, "retries": retries, "max_concurrent": 128},
-    )
-    assembly = Assembly(settings, LIMITS, None, Path(), lambda *_: None)  # pyright: ignore[reportArgumentType]
-    assembly.seats = SimpleNamespace(placed=SimpleNamespace(of=lambda _: [None] * nodes * workers))  # pyright: ignore[reportAttributeAccessIssue]
+    """Each run its wall clock and its replies, with retries, as many at once as the worker runs; a day at most."""
+
+    def assembled(**limits: float) -> Assembly:
+        settings = config(
+            cluster={"layout": "disaggregated", "nodes": nodes, "run_workers_per_node": workers},
+            rollout={"executions": executions, "retries": retries, "max_concurrent": 128, "limits": limits},
+        )
+        assembly = Assembly(settings, LIMITS, None, Path(), lambda *_: None)  # pyright: ignore[reportArgumentType]
+        assembly.seats = SimpleNamespace(placed=SimpleNamespace(of=lambda _: [None] * nodes * workers))  # pyright: ignore[reportAttributeAccessIssue]
+        return assembly
+
+    assembly = assembled(wall_s=20, reply_s=10, agent_calls=4)
     at_once = -(-128 // (nodes * workers))
     runs = (assembly.units + UNITS_AHEAD) * executions
     worst, began = [0.0] * at_once, 0.0
     for _ in range(runs):  # a queue, each taken up by whoever is free first
         began = min(worst)
-        worst[worst.index(began)] = began + settings.rollout.limits.longest_s * (1 + retries)
+        worst[worst.index(began)] = began + 60 * (1 + retries)
     assert max(worst) <= assembly.unit_limit.seconds <= max(worst) + LIMITS.call.seconds
+    assert assembled().unit_limit.seconds == 86_400 + LIMITS.call.seconds
 
 
 class Dying:

@@ -6,6 +6,7 @@ import pytest
 
 from tasks import Problem
 from trainer.credit.advantages import credited, outcomes, samples_by_policy, silent_groups
+from trainer.credit.rules import RuleName
 from trainer.samples import Coordinates, Trajectory
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.trace import Rewarded, RewardTerm
@@ -55,24 +56,32 @@ def tree(
 TREE = tree([[1.0, 0.0], [1.0, 1.0]], [[1, 3], [1, 1]])
 
 
-def test_runs_whose_wall_clock_struck_teach_nobody() -> None:
-    """What is left has the advantages that it has without them; a design of whose runs none is left has none."""
+@pytest.mark.parametrize("rule", ["tree", "flat", "per-design", "single-agent"])
+def test_runs_whose_wall_clock_struck_teach_nobody(rule: RuleName) -> None:
+    """What is left has the advantages that it has without them, by every rule."""
     late = tree(
-        [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]],
-        [[1, 3, 2], [2, 1, 1], [1, 1, 1]],
-        frozenset({(0, 2), (1, 0), (2, 0), (2, 1), (2, 2)}),
-    )
-    designer = credited([late], "designer", "tree")
-    assert [t.coordinates.design for t, _ in designer] == [0, 1]
-    assert [advantage for _, advantage in designer] == [
-        advantage for _, advantage in credited([TREE], "designer", "tree")
-    ]
-    executor = credited([late], "executor", "tree")
-    assert {(t.coordinates.design, t.coordinates.execution) for t, _ in executor} == {(0, 0), (0, 1), (1, 1), (1, 2)}
-    assert [advantage for _, advantage in executor] == [
-        advantage for _, advantage in credited([TREE], "executor", "tree")
-    ]
+        [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [[1, 3], [2, 1], [1, 1]], frozenset({(1, 0), (1, 1)})
+    )  # between the designs of TREE
+    assert advantages_of(late, "designer", rule) == advantages_of(TREE, "designer", rule)
+    assert advantages_of(late, "executor", rule) == advantages_of(TREE, "executor", rule)
+    assert [t.coordinates.design for t, _ in credited([late], "designer", rule)] == [0, 2]
+    assert {t.coordinates.design for t, _ in credited([late], "executor", rule)} == {0, 2}
     assert silent_groups([late], "designer") == (0, 1)
+
+
+def advantages_of(found: QuestionTree, role: PolicyRole, rule: RuleName) -> list[float]:
+    return [advantage for _, advantage in credited([found], role, rule)]
+
+
+def test_a_design_that_hangs_where_it_would_be_wrong_is_credited_with_nothing() -> None:
+    """Its runs that ended in time still teach the Executor."""
+    hangs = tree([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0]], [[1] * 3] * 3, frozenset({(0, 1), (0, 2)}))
+    designers = credited([hangs], "designer", "tree")
+    assert [t.coordinates.design for t, _ in designers] == [1, 2]
+    assert [advantage for _, advantage in designers] == pytest.approx([1, -1], abs=1e-4)
+    executors = credited([hangs], "executor", "tree")
+    assert [t.coordinates.execution for t, _ in executors if t.coordinates.design == 0] == [0]
+    assert len(executors) == 7
 
 
 def test_the_designer_is_credited_with_mean_rewards() -> None:

@@ -1,4 +1,4 @@
-"""What the loop hands to a runtime at each step: seeds, rates, the order of samples. The runtime only notes it."""
+"""What the loop does at each step on a runtime that only notes it: seeds, rates, the order of samples, old traces."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ class Noting:
 
     async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
         self.seeds.append(seed)
+        folder.mkdir(parents=True)
         return [self.tree(problem) for problem in problems]
 
     def tree(self, problem: Problem) -> QuestionTree:
@@ -162,3 +163,10 @@ def test_samples_are_dealt_anew_at_every_step_and_for_every_policy(ran: Callable
     for lessons in split.lessons:
         designs = [token // 10 for _, token in dealt(lessons["a"])]
         assert sorted(designs) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(("kept", "left"), [(None, range(STEPS)), (3, range(STEPS - 3, STEPS)), (99, range(STEPS))])
+def test_traces_of_old_steps_go(ran: Callable[..., Noting], tmp_path: Path, kept: int | None, left: range) -> None:
+    ran(traces_kept=kept)
+    folders = sorted(path.name for path in (tmp_path / "run-0" / "traces").iterdir())
+    assert folders == [f"step-{step:06}" for step in left]

@@ -211,9 +211,8 @@ def test_an_update_that_computed_nothing_is_left_out() -> None:
 # What taught nothing
 
 
-def warnings(*trees: QuestionTree, updates: dict[str, UpdateReport] | None = None) -> list[str]:
-    given = {"p0": UPDATE} if updates is None else updates
-    return step_report(7, ["executor"], trees, "tree", given, {"p0": 4}, TIMINGS).warnings
+def warnings(*trees: QuestionTree, active: list[PolicyRole] | None = None) -> list[str]:
+    return step_report(7, active or ["executor"], trees, "tree", {"p0": UPDATE}, {"p0": 4}, TIMINGS).warnings
 
 
 LATE = tree("late", design(ENSEMBLE, [9], run(0, None, 2, failure="limit_exceeded", late=True), run(1, 1, 3)))
@@ -223,7 +222,7 @@ OUTGROWN = tree("outgrown", *[design(None, [], *REJECTED, failure="limit_exceede
 def test_a_run_whose_wall_clock_struck_is_counted_and_credits_nobody() -> None:
     found = report(LATE)
     assert (found.timed_out, found.executions, found.failures) == (1, 2, {"limit_exceeded": 1})
-    assert found.reward_by_role == pytest.approx({"designer": 1.4, "executor": 1.4})
+    assert found.reward_by_role == pytest.approx({"executor": 1.4})
     assert found.reward == pytest.approx(0.7)
     assert [each[:52] for each in warnings(DIFFERING, LATE)] == ["1 of 6 runs were ended by rollout.limits.wall_s, and"]
 
@@ -236,7 +235,10 @@ def test_questions_too_long_for_the_designer_are_counted() -> None:
     )
 
 
-def test_a_step_that_taught_nothing_says_why() -> None:
-    assert warnings(DIFFERING) == []
-    assert warnings(EQUAL, updates={}) == ["executor learned nothing: wherever rewards are compared they are all equal"]
-    assert warnings(OUTGROWN, updates={})[-1] == "executor learned nothing: no trajectory of theirs was left"
+def test_a_role_that_a_step_taught_nothing_is_told_with_the_reason() -> None:
+    """Whatever else there was to compute, such as the other role's update, or divergence from the reference."""
+    equal = "the {} learned nothing from rewards: wherever they are compared they are equal"
+    assert warnings(DIFFERING, active=["designer", "executor"]) == []
+    assert warnings(EQUAL) == [equal.format("executor")]
+    assert warnings(EQUAL, active=["designer", "executor"]) == [equal.format("designer"), equal.format("executor")]
+    assert warnings(OUTGROWN)[-1] == "the executor had no trajectory to learn from"

@@ -123,6 +123,12 @@ def test_what_a_designer_weighs_where_both_roles_learn(aggregation: Any, share: 
     assert sum(of[:4]) / sum(of) == pytest.approx(share)
 
 
+def test_roles_weigh_the_same_also_where_one_has_fewer_questions() -> None:
+    """No design of the second question could run: the Designer has two groups, the Executor one."""
+    groups = ["designer/q", "designer/q", "designer/r", "executor/q"]
+    assert sample_weights([1, 1, 2, 4], groups, "group") == [1 / 8, 1 / 8, 1 / 8, 1 / 8]
+
+
 def test_a_sample_without_tokens_counts_as_one_and_adds_nothing() -> None:
     assert sample_weights([0, 2], ["a", "a"], "trajectory") == [0.0, 0.25]
     assert sample_weights([0, 2], ["a", "b"], "group") == [0.0, 0.25]
