@@ -57,10 +57,13 @@ def sweep(owner: int, folder: str) -> None:
     born = _born(owner)
     processes: dict[int, str] = {}
     files: set[str] = set()
-    while _born(owner) == born:
-        if select.select([0], [], [], _POLL_S)[0]:
-            if os.read(0, len(_CLOSED)) == _CLOSED:
+    while True:
+        lives = _born(owner) == born
+        if select.select([0], [], [], _POLL_S if lives else 0)[0]:
+            if os.read(0, len(_CLOSED)) == _CLOSED:  # also where that was its last word
                 return
+            break
+        if not lives:
             break
         own = family(each for each in family([owner]) if _is_vllm(each))
         processes |= {each: _born(each) for each in own}

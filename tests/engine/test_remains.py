@@ -118,3 +118,31 @@ def test_an_engine_that_was_closed_is_swept_by_nobody(made: Callable[[str], Scen
     scene.owner.kill()
     scene.owner.wait(10)
     assert not within(3, lambda: not scene.folder.exists() or not scene.file.exists())
+
+
+LAST_WORD = """
+import os, signal, subprocess, sys
+from engine.vllm import remains
+owner = subprocess.Popen(["sleep", "60"])
+told, tells = os.pipe()
+os.dup2(told, 0)
+family = remains.family
+
+def says_closed_and_is_gone(roots):
+    if owner.poll() is None:
+        os.write(tells, b"closed")
+        owner.kill()
+        owner.wait()
+    return family(roots)
+
+remains.family = says_closed_and_is_gone
+remains.sweep(owner.pid, sys.argv[1])
+"""
+
+
+def test_closed_is_heard_also_where_it_was_the_owners_last_word(tmp_path: Path) -> None:
+    """It is said, and the owner gone, while the sweeper looks elsewhere."""
+    folder = tmp_path / "metaagent-vllm-test"
+    folder.mkdir()
+    subprocess.run([sys.executable, "-c", LAST_WORD, str(folder)], check=True, timeout=30)
+    assert folder.exists()
