@@ -101,7 +101,7 @@ class Scene:
             engine=EngineConfig(kind="transformers", dtype="float64"),
         )
         return self.session.start(
-            Faulty, f"engine {number}", policy, 512, group=self.group, bundle=0, cpus=0.5, concurrency=100
+            Faulty, f"engine {number}", policy, 512, 60.0, group=self.group, bundle=0, cpus=0.5, concurrency=100
         )
 
     async def whole(self) -> int:

@@ -128,10 +128,12 @@ def test_it_learns_so_in_every_way(
     same = {name: value for name, value in settings.items() if name != "chunk_logits"}
     plain = TorchBackend(folder, learning_rate=RATE, device=DEVICE, **same)
     samples = mixed(7)
+    # Norms that are summed in another order differ by 4e-8, after which a weight may be rounded the other way: by 2^-8.
+    close_to = 4e-3 if "dtype" in settings else 1e-3
     for _ in range(2):
         here, there = ours.update(samples, objective), plain.update(samples, objective)
         for name in ("loss", "gradient_norm", "kl", "entropy", "ratio_max", "gap_p99"):
-            assert getattr(here, name) == pytest.approx(getattr(there, name), rel=1e-3, abs=1e-5), name
+            assert getattr(here, name) == pytest.approx(getattr(there, name), rel=close_to, abs=1e-5), name
         assert here.steps == there.steps
     assert_alike(ours, plain, samples, **close(settings))
     if "dtype" not in settings:
