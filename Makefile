@@ -126,7 +126,7 @@ $(VENV)-cluster/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-ove
 test-vllm: $(VENV)-vllm/ready
 	$(VENV)-vllm/bin/python -m pytest tests/engine/test_every_engine.py tests/engine/test_vllm_transfer.py
 
-# Ray, DeepSpeed and vLLM as they are, on two cores: a quarter of an hour. In one process: one Ray and one pair of ranks for
+# Ray, DeepSpeed and vLLM as they are, on two cores: 13 to 18 minutes. In one process: one Ray and one pair of ranks for
 # all.
 test-cluster: $(VENV)-cluster/ready
 	$(VENV)-cluster/bin/python -m pytest tests/trainer/cluster tests/trainer/update/test_deepspeed_backend.py \
