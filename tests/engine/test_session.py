@@ -487,3 +487,24 @@ def test_the_trace_keeps_what_was_asked_though_the_node_changes_its_list() -> No
     assert isinstance(turn, AgentTurn)
     assert turn.messages == [{"role": "user", "content": "hello"}]
     assert len(turn.tools) == 1
+
+
+def test_code_that_runs_beside_an_agent_is_the_runs_own_time() -> None:
+    class Slow(CannedEngine):
+        async def complete(self, request: CompletionRequest) -> Completion:
+            await asyncio.sleep(0.6)
+            return await super().complete(request)
+
+    async def run_code(request: CodeRun) -> CodeReply:
+        await asyncio.sleep(0.3)
+        return CodeReply(0, "", "")
+
+    session = Session(Slow(), code_runner=run_code)
+
+    async def both() -> None:
+        asked = session.serve("w/A#0", "w/A", call())
+        await asyncio.gather(asked, session.serve("w/t#0", "w/t", CodeRun("print(1)")))
+
+    asyncio.run(both())
+    assert session.clock.own_s == pytest.approx(0.3, abs=0.15)
+    assert session.elapsed >= 0.6

@@ -149,6 +149,26 @@ def test_a_run_does_not_pay_for_a_slow_engine() -> None:
         assert not one.timed_out
 
 
+SPINS = """from workflow import AgentNode, Workflow, WorkflowNode
+class Spins(WorkflowNode):
+    def process(self, context):
+        while True: pass
+workflow = Workflow("w").add_node(AgentNode("Solver", "Put the answer in \\\\boxed{}.")).add_node(Spins("s"))
+"""
+
+
+def test_a_run_whose_own_wall_clock_strikes_is_told_apart_from_one_by_another_limit() -> None:
+    def timed_out(**limits: float) -> set[tuple[str | None, bool]]:
+        (tree,) = grow(
+            [FOUR], TokenEngine(designs(SPINS)), TokenEngine("\\boxed{4}"), limits=Limits.model_validate(limits)
+        )
+        assert all(run.trajectories for run in tree.executions)
+        return {(run.failure, run.timed_out) for run in tree.executions}
+
+    assert timed_out(wall_s=1.5) == {("limit_exceeded", True)}
+    assert timed_out(cpu_s=1) == {("limit_exceeded", False)}
+
+
 @pytest.mark.parametrize("role", ["designer", "executor"])
 def test_an_engine_that_hangs_is_asked_again_and_then_stops_the_step(
     role: str, monkeypatch: pytest.MonkeyPatch
