@@ -164,10 +164,11 @@ class ClusterRuntime:
         caller holds `cast.using`."""
         while True:
             await self._guarded(cast, "waiting for an engine", self._an_engine(cast))
+            engines = cast.up
             try:
-                return await self._transaction(cast, version, cast.up)
+                return await self._transaction(cast, version, engines)
             except SyncFailed as error:
-                lost = [self._is_lost(cast, *each) for each in error.failures.items()]
+                lost = [self._is_lost(cast, number, engines[number], why) for number, why in error.failures.items()]
                 if not all(lost):
                     raise
 
@@ -194,10 +195,11 @@ class ClusterRuntime:
                     raise StepsLost(f"all engines of {cast.name} were lost, and its ranks have other weights now")
                 return
             all_of_them = take_turns(self.config, cast.name)
+            engines = cast.up if all_of_them else {number: cast.up[number]}
             try:
-                await self._transaction(cast, cast.version, cast.up if all_of_them else {number: cast.up[number]})
+                await self._transaction(cast, cast.version, engines)
             except SyncFailed as error:  # where others serve, it is out until the next weights
-                lost = [self._is_lost(cast, *each) for each in error.failures.items()]
+                lost = [self._is_lost(cast, number, engines[number], why) for number, why in error.failures.items()]
                 if not all(lost) and (all_of_them or not cast.serving):
                     raise
 
@@ -210,15 +212,14 @@ class ClusterRuntime:
         cast.serving = set(serving) | (cast.serving - engines.keys())
         cast.version, cast.ahead = version, False
         await self._watching.tell_workers()
-        for each in failed.items():
-            self._is_lost(cast, *each)
+        for number, error in failed.items():
+            self._is_lost(cast, number, engines[number], error)
         return report
 
-    def _is_lost(self, cast: Cast, number: int, error: Exception) -> bool:
-        """Whether an engine is gone, and is to be replaced."""
+    def _is_lost(self, cast: Cast, number: int, actor: Actor, error: Exception) -> bool:
+        """Whether that engine is gone, and is to be replaced, or has been."""
         if isinstance(error, (ActorLost, CallTimedOut)):
-            cast.engines[number].is_up = False
-            self._watching.engine_is_lost(cast, number, error)
+            self._watching.engine_is_lost(cast, number, actor, error)
             return True
         return False
 

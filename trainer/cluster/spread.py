@@ -191,11 +191,11 @@ class Crew:
             await watching.worker_lost(number, actor, error)
 
         async def serve(cast: Cast, number: int) -> None:
-            seat = cast.engines[number]
+            actor = cast.engines[number].here
             try:
-                await seat.here.call("commit", cast.version, limit=self.limits.heartbeat)
+                await actor.call("commit", cast.version, limit=self.limits.heartbeat)
             except (ActorLost, CallTimedOut) as error:
-                watching.engine_is_lost(cast, number, error)
+                watching.engine_is_lost(cast, number, actor, error)
                 return
             cast.serving.add(number)
             await watching.tell_workers()

@@ -159,11 +159,12 @@ class Watching:
                 await self._check_node(seat)
                 error = again
 
-    def engine_is_lost(self, cast: Cast, number: int, error: Exception) -> None:
-        """Replace an engine, in the background."""
+    def engine_is_lost(self, cast: Cast, number: int, actor: Actor, error: Exception) -> None:
+        """Replace an engine, in the background. `actor` is who was lost: another one may be in its place by now."""
         seat = cast.engines[number]
-        if seat.actor is not None:
-            self._in_background(self.engine_lost(cast, seat, seat.actor, error))
+        if seat.actor == actor:
+            seat.is_up = False
+            self._in_background(self.engine_lost(cast, seat, actor, error))
 
     async def engine_lost(self, cast: Cast, seat: Seat, actor: Actor, error: Exception) -> None:
         """Replace an engine."""

@@ -144,7 +144,7 @@ class Cluster:
         assert isinstance(seat.actor, Process_)
         seat.actor.gone = True
         if noticed:
-            self.watching.engine_is_lost(self.cast, seat.process.number, ActorLost(seat.name, "killed"))
+            self.watching.engine_is_lost(self.cast, seat.process.number, seat.actor, ActorLost(seat.name, "killed"))
 
     async def lose_worker(self) -> Any:
         """The only one; returns the process that it was."""
@@ -200,6 +200,28 @@ def test_the_only_engine_is_lost_in_an_update() -> None:
         await cluster.watching.end()
 
     played(play, *product((0.0, 0.3, 1.0), (True, False)))
+
+
+def test_a_loss_that_is_told_late_does_not_cost_the_engine_that_came_in_its_place() -> None:
+    async def play() -> None:
+        cluster = Cluster(1)
+        await cluster.runtime.sync({"p0": 0})
+        seat = cluster.cast.engines[0]
+        first: Any = seat.actor
+        cluster.kill(seat)
+        while not cluster.started or not cluster.serving():
+            await asyncio.sleep(0.01)
+        second = seat.actor
+        assert second is not first
+        cluster.watching.engine_is_lost(cluster.cast, 0, first, ActorLost("engine 0", "killed"))
+        await asyncio.sleep(0.2)
+        assert seat.actor is second
+        assert seat.is_up
+        assert cluster.serving() == {0: (0, 0)}
+        assert cluster.started == ["engine 0"]
+        await cluster.watching.end()
+
+    played(play)
 
 
 def test_an_engine_that_does_not_come_back_ends_the_run_with_its_reason() -> None:
