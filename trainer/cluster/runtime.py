@@ -209,7 +209,8 @@ class ClusterRuntime:
             await self._guarded(cast, "a sync", to_both(cast.backend, list(engines.values()), self._limits.call))
         work = sync(cast.name, version, engines, cast.transport, probe, self._limits)
         report, serving, failed = await self._guarded(cast, "a sync", work)
-        cast.serving = set(serving) | (cast.serving - engines.keys())
+        still = {number for number in serving if cast.engines[number].actor == engines[number]}
+        cast.serving = still | (cast.serving - engines.keys())
         cast.version, cast.ahead = version, False
         await self._watching.tell_workers()
         for number, error in failed.items():

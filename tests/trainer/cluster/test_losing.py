@@ -224,6 +224,33 @@ def test_a_loss_that_is_told_late_does_not_cost_the_engine_that_came_in_its_plac
     played(play)
 
 
+def test_an_engine_that_came_while_a_sync_ended_does_not_serve_for_the_one_that_took_the_weights() -> None:
+    async def play() -> None:
+        cluster = Cluster(2)
+        await cluster.runtime.sync({"p0": 0})
+        proven, garbling = (seat.actor for seat in cluster.cast.engines)
+        assert isinstance(garbling, Process_)
+        garbling.garbles = True
+        told = garbling.call
+
+        async def call(method: str, *arguments: Any, limit: Any) -> Any:
+            if method == "shelve":  # the other one has committed
+                cluster.kill(cluster.cast.engines[0])
+                while cluster.cast.engines[0].actor in (proven, None):
+                    await asyncio.sleep(0.01)
+            return await told(method, *arguments, limit=limit)
+
+        garbling.call = call
+        cluster.ranks.weights = 7
+        await cluster.runtime.sync({"p0": 1})
+        while not cluster.serving():
+            await asyncio.sleep(0.01)
+        assert cluster.serving() == {0: (1, 7)}
+        await cluster.watching.end()
+
+    played(play)
+
+
 def test_an_engine_that_does_not_come_back_ends_the_run_with_its_reason() -> None:
     async def play() -> None:
         cluster = Cluster(1)
