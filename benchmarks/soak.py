@@ -191,9 +191,9 @@ async def soak(
 
     for case in CASES:  # everything is started and cached, and the largest texts have met, before anything is counted
         await asyncio.gather(*(one(case) for _ in range(CLIENTS)))
-    began = time.monotonic()
     zygotes = children(os.getpid())
-    before = await settled(lambda: sample(name, zygotes, began), patience_s)
+    before = await settled(lambda: sample(name, zygotes, time.monotonic()), patience_s)
+    began = time.monotonic()
     samples: list[Sample] = []
 
     async def client() -> None:
