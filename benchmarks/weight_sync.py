@@ -71,7 +71,7 @@ async def measure(engine: VLLMEngine, model: Any, rounds: int) -> list[Syncs]:
             with torch.no_grad():
                 for tensor in model.parameters():
                     tensor.mul_(1 + 1e-3 * dice.uniform(-1, 1))
-            probe = Probe(token_ids, probed(model, token_ids), 1e-2)
+            probe = Probe(token_ids, probed(model, token_ids))
             before = engine.weights_version
             asked = [asyncio.create_task(engine.complete(_request(number))) for number in range(syncs.under_way)]
             await asyncio.sleep(0.05)

@@ -390,7 +390,7 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
         await asyncio.sleep(0.05)
         model.load_state_dict(given, strict=not tied)
         tokens = list(range(3, 200))
-        probe = Probe(tokens, probed(model, tokens), 1e-3)
+        probe = Probe(tokens, probed(model, tokens))
         update = asyncio.create_task(engine.update_weights(7, given, probe))
         await asyncio.sleep(0.05)
         while not update.done() and isinstance(engine, VLLMEngine) and engine._live._gate._opened.is_set():
@@ -399,7 +399,7 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
         await update
         under_way = await asyncio.gather(*earlier, *later)
         after = await engine.complete(request)
-        wrong = Probe(tokens, [0.0] * (len(tokens) - 1), 1e-3)
+        wrong = Probe(tokens, [0.0] * (len(tokens) - 1))
         with pytest.raises(EngineFailed, match="off by"):
             await engine.update_weights(8, given, wrong)
         with pytest.raises(EngineFailed, match="off by"):

@@ -3,9 +3,11 @@ ones do not."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +18,20 @@ pytest.importorskip("transformers")
 import torch
 import transformers
 
+import metaagent
 from benchmarks.tiny_models import make_tokenizer
 from engine import weights
 from engine.pretrained import probe_ids
-from engine.protocol import Probe, probe_tolerance
+from engine.protocol import Probe, least_rounding
 
 pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration")
 IDS = list(range(100, 132))
+POLICIES = Path(metaagent.__file__).parent / "policy"
+OF_ITS_OWN = """\
+<|im_start|>user
+What is 64 + 63?<|im_end|>
+<|im_start|>assistant
+64 + 63 = 127. The answer is \\boxed{127}.<|im_end|>"""
 
 
 def deep(layers: int = 28, tied: bool = True, deviation: float = 0.06) -> Any:
@@ -114,6 +123,11 @@ def with_float32_inside(model: Any) -> list[float]:
         return weights.probed(model, IDS)
 
 
+def in_float32(model: Any) -> list[float]:
+    """Other than the rest: nothing is rounded on the way."""
+    return weights.probed(copy.deepcopy(model).float(), IDS)
+
+
 WAYS = [other_attention, other_products, token_by_token, in_a_padded_batch, with_float32_inside]
 
 
@@ -136,7 +150,26 @@ def test_so_they_do_in_other_models(settings: dict[str, Any]) -> None:
         assert probe.difference(way(model)) == "", way.__name__
 
 
-def test_the_tolerance_is_that_of_the_models_own_logits(model: Any, probe: Probe) -> None:
+@pytest.mark.parametrize("text", [None, OF_ITS_OWN], ids=["ordinary", "own"])
+@pytest.mark.parametrize("role", ["designer", "executor"])
+def test_so_they_do_in_small_models_that_were_trained(
+    role: str, text: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes with metaagent: attention is sharp, and rounding changes single tokens much more than others."""
+    folder = POLICIES / role
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = probe_ids(tokenizer) if text is None else tokenizer(text)["input_ids"]
+    monkeypatch.setitem(globals(), "IDS", ids)
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    probe = weights.probe(model, ids)
+    for way in (*WAYS, in_float32):
+        assert probe.difference(way(model)) == "", way.__name__
+    tensor = model.model.layers[2].mlp.down_proj.weight
+    with changed(tensor, torch.zeros_like(tensor)):
+        assert probe.difference(weights.probed(model, ids))
+
+
+def test_what_rounding_does_is_measured_on_the_model_itself(model: Any, probe: Probe) -> None:
     with torch.inference_mode():
         logits = model(torch.tensor([IDS])).logits[0, :-1].double()
     spread = float(logits.std(-1).mean())
@@ -144,9 +177,12 @@ def test_the_tolerance_is_that_of_the_models_own_logits(model: Any, probe: Probe
     largest = [max(one, abs(float(row.max()))) for one, row in zip(asked, logits, strict=True)]
     size = (sum(one**2 for one in largest) / len(largest)) ** 0.5
     assert spread > 2
-    expected = probe_tolerance("bfloat16", 28, spread, size)
-    assert (probe.tolerance, probe.mean_tolerance) == pytest.approx(expected, rel=1e-3)
-    assert weights.probe(deep(2).float(), IDS).tolerance == 1e-3
+    least = least_rounding("bfloat16", 28, spread, size)
+    assert probe.rounding is not None
+    assert all(1 <= each / least * 1.001 < 10 for each in probe.rounding)
+    assert max(probe.rounding) > 1.5 * min(probe.rounding), "tokens differ"
+    assert weights.probe(model, IDS) == probe, "the same each time"
+    assert weights.probe(deep(2).float(), IDS).rounding == pytest.approx([2e-4] * (len(IDS) - 1))
 
 
 def test_rounding_alone_is_more_than_a_twentieth(model: Any, probe: Probe) -> None:

@@ -709,7 +709,7 @@ def test_adapters_are_merged_into_what_an_engine_takes(folder: Path, model: Any)
 
     async def go() -> Completion:
         engine = TransformersEngine(str(folder), "cpu")
-        await engine.update_weights(1, weights, Probe(tokens, probed(trained, tokens), 1e-4))
+        await engine.update_weights(1, weights, Probe(tokens, probed(trained, tokens)))
         completion = await engine.complete(chat("hi"))
         await engine.close()
         return completion

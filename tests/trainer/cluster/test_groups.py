@@ -18,7 +18,7 @@ from trainer.cluster.sync import GroupTransport, SyncFailed, sync
 from workflow.failures import EngineFailed
 
 LIMITS = Limits.of(config().cluster)
-PROBE = Probe([0, 1], [0.0], 1.0)
+PROBE = Probe([0, 1], [0.0], [1.0])
 
 
 class World:

@@ -59,7 +59,7 @@ class Ranks:
 
     def probe(self, ids: list[int]) -> Probe:
         assert self.gpu.has("weights", "optimizer")
-        return Probe(ids, [0.0] * (len(ids) - 1), 1.0)
+        return Probe(ids, [0.0] * (len(ids) - 1), [1.0] * (len(ids) - 1))
 
     def snapshot(self) -> Any:
         assert self.gpu.has("weights", "optimizer")
