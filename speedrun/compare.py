@@ -95,7 +95,15 @@ async def run_variant(variant: str, seed: int, speedrun: Path, out: Path) -> Non
         elif variant == ALONE:
             designer, program = None, stages.programs()[stages.SINGLE].program
         await stages.measure(
-            test, executor, sandbox, out / ATTEMPTS, lambda _: None, designer=designer, program=program, seed=seed
+            SpeedrunSettings(),
+            test,
+            executor,
+            sandbox,
+            out / ATTEMPTS,
+            lambda _: None,
+            designer=designer,
+            program=program,
+            seed=seed,
         )
 
 

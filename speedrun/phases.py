@@ -15,6 +15,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from engine.protocol import Engine
 from sandbox.protocol import Sandbox
 from speedrun.settings import SpeedrunSettings
 from speedrun.teacher import Teacher
@@ -22,11 +23,11 @@ from speedrun.tiny_policy import make_policy
 from tasks import Problem, read_task
 from tasks.data import Difficulty, Split, kind_of, mixed
 from templates import Template, parse_template
-from trainer.config import RolloutConfig
+from trainer.config import TrainConfig
 from trainer.disk import checkpoint
 from trainer.distill import DistillReport, DistillSettings, distill
 from trainer.evaluate import Attempt, EvalSettings, evaluate
-from trainer.run import CHECKPOINTS, OneProcess, train
+from trainer.run import CHECKPOINTS, OneProcess, local_engine, train
 from trainer.run import Watch as TrainWatch
 from trainer.sft import MODEL, ChatRow, SFTResult, Watch, read_rows
 from trainer.sft import train as fine_tune_backend
@@ -37,10 +38,9 @@ SETTINGS = "settings.json"
 SINGLE = "single"
 
 
-@cache
-def like_rl() -> RolloutConfig:
-    """The recipe's rollouts: the cold start and evaluations have their limits, lengths and temperatures."""
-    return SpeedrunSettings().rl(Path("model"), Path("problems.jsonl")).rollout
+def like_rl(settings: SpeedrunSettings) -> TrainConfig:
+    """The recipe, whose limits, lengths, temperatures and devices the cold start and evaluations have, too."""
+    return settings.rl(Path("model"), Path("problems.jsonl"))
 
 
 @cache
@@ -87,7 +87,10 @@ async def cold_start(
         templates=list(programs().values()),
         sandbox=sandbox,
         settings=DistillSettings(
-            designs=settings.cold_designs, seed=settings.seed, limits=like_rl().limits, max_concurrent=64
+            designs=settings.cold_designs,
+            seed=settings.seed,
+            limits=like_rl(settings).rollout.limits,
+            max_concurrent=64,
         ),
         folder=out,
         resume=True,
@@ -102,7 +105,9 @@ def lessons(settings: SpeedrunSettings, rows: Path) -> list[ChatRow]:
 
 
 def untrained(settings: SpeedrunSettings, rows: Sequence[ChatRow], out: Path) -> Path:
-    """The folder of the policy with random weights."""
+    """The folder of the policy with random weights, or of the language model that is there."""
+    if settings.pretrained is not None:
+        return settings.pretrained
     if not (out / "config.json").exists():
         beside = out.with_name(f".tmp-{out.name}")
         shutil.rmtree(beside, ignore_errors=True)
@@ -125,13 +130,16 @@ def fine_tune(settings: SpeedrunSettings, model: Path, rows: Sequence[ChatRow], 
 
     tokenizer = load_tokenizer(model)
     samples = samples_of_rows(rows, ChatFormat(tokenizer, [tokenizer.eos_token_id])).rows
+    config = like_rl(settings)
+    policy = config.policies[config.roles.executor]
     backend = TorchBackend(
         str(model),
         learning_rate=settings.sft.learning_rate,
-        device="cpu",
-        dtype="float32",
-        gradient_checkpointing=False,
-        max_tokens_per_micro_batch=8192,
+        device=policy.device,
+        dtype=policy.dtype,
+        lora=policy.lora,
+        gradient_checkpointing=policy.gradient_checkpointing,
+        max_tokens_per_micro_batch=policy.max_tokens_per_micro_batch,
         shared_prompts=False,
         seed=settings.seed,
     )
@@ -164,6 +172,7 @@ def trained(out: Path, policies: Iterable[str]) -> dict[str, Path]:
 
 
 async def measure(
+    settings: SpeedrunSettings,
     problems: Sequence[Problem],
     executor: Path,
     sandbox: Sandbox,
@@ -175,13 +184,13 @@ async def measure(
     seed: int = 0,
 ) -> list[Attempt]:
     """An attempt at each problem, sampled as in training, by trained models; their kinds are the attempts' tasks."""
-    from engine.local import TransformersEngine
-
-    rollout = like_rl()
+    config = like_rl(settings)
+    rollout, policy = config.rollout, config.policies[config.roles.executor]
     async with AsyncExitStack() as stack:
 
-        def engine(model: Path) -> TransformersEngine:
-            made = TransformersEngine(str(model), "cpu", "float32", max_batch=rollout.max_concurrent)
+        def engine(model: Path) -> Engine:
+            of_model = policy.model_copy(update={"model": str(model)})
+            made = local_engine(of_model, None, rollout.limits.reply_s)
             stack.push_async_callback(made.close)
             return made
 

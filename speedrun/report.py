@@ -113,7 +113,7 @@ def page_of(report: SpeedrunReport) -> str:
     lines = [
         "# Speedrun",
         "",
-        f"A policy of {report.weights / 1e6:.2f} million weights, from random weights: taught both roles on the cold "
+        f"A policy of {report.weights / 1e6:.2f} million weights, {_origin(report)}: taught both roles on the cold "
         f"start's conversations, then trained by RL for {len(report.correct)} steps "
         f"({report.settings.rl(Path('model'), Path('data')).schedule}). Problems held out: "
         f"{first.accuracy.problems}, one sampled attempt each by every system; 95 % intervals in brackets.",
@@ -161,6 +161,11 @@ def page_of(report: SpeedrunReport) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _origin(report: SpeedrunReport) -> str:
+    model = report.settings.pretrained
+    return "from random weights" if model is None else f"`{model.name}` as others have trained it"
 
 
 def _patterns(report: SpeedrunReport) -> list[str]:

@@ -1,7 +1,9 @@
-"""All that a speedrun depends on, in one place. RL has its own file, `recipes/speedrun.toml`; nothing here runs."""
+"""All that a speedrun depends on, in one place. RL has its own files, `recipes/speedrun.toml` and `speedrun_lm.toml`;
+nothing here runs."""
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +13,7 @@ from tasks.data import Difficulty
 from trainer.config import Roles, TrainConfig, read_config
 from trainer.sft import SFTSettings
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "speedrun.toml"
+RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 class SpeedrunSettings(BaseModel):
@@ -33,15 +35,34 @@ class SpeedrunSettings(BaseModel):
     test_problems: int = Field(default=800, ge=1)
     """Held out; each is attempted once by every system."""
     sft: SFTSettings = SFTSettings(epochs=8, batch=32, learning_rate=3e-3, held_out=0.02)
+    pretrained: Path | None = None
+    """Folder of a language model that learns in place of a random one; see `of_language_model`."""
     shared: bool = False
     """One policy for both roles, in RL too, with the learning rate of the role that a stage is for."""
     overrides: tuple[str, ...] = ()
     """Changes to the RL recipe, as `metaagent train` takes them."""
 
+    @classmethod
+    def of_language_model(cls, folder: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> SpeedrunSettings:
+        """For a model of a hundred million weights on two cores: fewer conversations, from which one policy for both
+        roles learns adapters. It speaks already, and is taught how to work here."""
+        return cls(
+            pretrained=folder,
+            seed=seed,
+            overrides=overrides,
+            cold_problems=200,
+            designer_rows=120,
+            train_problems=1000,
+            test_problems=80,
+            sft=SFTSettings(epochs=1, batch=16, learning_rate=1e-3, held_out=0.05),
+        )
+
     def rl(self, model: Path, data: Path) -> TrainConfig:
         """The RL run of these settings. Raises `ConfigError` for overrides that do not fit."""
-        models = [f'policies.{role}.model="{model}"' for role in ("designer", "executor")]
-        config = read_config(RECIPE, [f"seed={self.seed}", *self.overrides, *models, f'data.0.path="{data}"'])
+        recipe = RECIPES / ("speedrun.toml" if self.pretrained is None else "speedrun_lm.toml")
+        policies = tomllib.loads(recipe.read_text(encoding="utf-8"))["policies"]
+        models = [f'policies.{name}.model="{model}"' for name in policies]
+        config = read_config(recipe, [f"seed={self.seed}", *self.overrides, *models, f'data.0.path="{data}"'])
         return sharing(config) if self.shared else config
 
 

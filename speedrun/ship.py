@@ -38,6 +38,8 @@ def ship(speedrun: Path, to: Path, results: Path) -> None:
     if not (speedrun / REPORT).exists():
         raise ValueError(f"{speedrun} holds no finished speedrun. Fix: make speedrun, or name its folder")
     report = SpeedrunReport.model_validate_json((speedrun / REPORT).read_text(encoding="utf-8"))
+    if report.settings.pretrained is not None:
+        raise ValueError(f"{speedrun} began with {report.settings.pretrained}, which is not trained here")
     if report.settings.difficulty != Difficulty():
         raise ValueError(f"{speedrun} learned problems of another difficulty: {report.settings.difficulty}")
     models = trained(speedrun / "rl", ROLES)

@@ -54,6 +54,7 @@ def test_it_is_as_good_as_the_recipe_says(recipe: dict[str, Any], tmp_path: Path
     async def measured() -> float:
         async with open_sandbox("process", grading=True) as sandbox:
             attempts = await stages.measure(
+                SpeedrunSettings(),
                 other,
                 FOLDER / "executor",
                 sandbox,

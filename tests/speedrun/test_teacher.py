@@ -10,6 +10,7 @@ import pytest
 
 from sandbox import ProcessSandbox
 from speedrun.phases import like_rl, programs
+from speedrun.settings import SpeedrunSettings
 from speedrun.teacher import Teacher, additions
 from tasks.data.miniature import KINDS, Kind, problems, read
 from workflow.answers import final_answer
@@ -36,7 +37,7 @@ def test_without_slips_every_program_solves_every_kind(kind: Kind) -> None:
                         template.program,
                         problem.question,
                         engine=Teacher(slips=0, misses=0, fumbles=0),
-                        limits=like_rl().limits,
+                        limits=like_rl(SpeedrunSettings()).rollout.limits,
                         seed=5,
                     )
                     assert ended.failure is None, ended.failure
