@@ -7,7 +7,7 @@ engines live in `tests/engine`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -39,6 +39,18 @@ _UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64
 """Largest relative error of rounding to a type, u."""
 _LEAST = 2e-4
 """Nats that nobody minds."""
+
+
+Watch = Callable[[str, str], None]
+"""Gets the key of a request and each piece of its reply's text as it is written, on whatever thread writes it."""
+
+
+@runtime_checkable
+class WatchedEngine(Engine, Protocol):
+    """An engine that can be watched while it writes. Requests in token ids, which have no text, are not shown."""
+
+    watch: Watch | None
+    """None unless somebody looks. After a failed attempt a reply may begin anew."""
 
 
 @dataclass(frozen=True)

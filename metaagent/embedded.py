@@ -13,7 +13,7 @@ import json
 import os
 from pathlib import Path
 
-from engine.protocol import Engine
+from engine.protocol import Engine, Watch
 from tasks.data import Difficulty, is_question, read
 from workflow.completion import Completion, CompletionRequest
 from workflow.usage import PolicyRole
@@ -61,6 +61,16 @@ class EmbeddedEngine:
         from engine.local import TransformersEngine
 
         self._engines = {role: TransformersEngine(str(FOLDER / role), "cpu", "float32") for role in ROLES}
+
+    @property
+    def watch(self) -> Watch | None:
+        """See `engine.protocol.WatchedEngine`."""
+        return self._engines["designer"].watch
+
+    @watch.setter
+    def watch(self, watch: Watch | None) -> None:
+        for engine in self._engines.values():
+            engine.watch = watch
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """See `engine.protocol.Engine`."""

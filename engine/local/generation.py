@@ -35,6 +35,8 @@ class Row:
     """Whether the tokens so far end the completion (stop strings)."""
     is_abandoned: Callable[[], bool]
     """Whether nobody waits for this row any more."""
+    on_token: Callable[[list[int]], None] | None = None
+    """Called with the tokens so far after each new one."""
     on_finish: Callable[[Row], None] = lambda _: None
     """Called once, when `finish` is set; the other rows go on."""
     known: int = 0
@@ -47,6 +49,8 @@ class Row:
     def add(self, token: int, logprob: float, ends: frozenset[int]) -> None:
         self.tokens.append(token)
         self.logprobs.append(logprob)
+        if self.on_token is not None:
+            self.on_token(self.tokens)
         if token in ends or self.is_stopped(self.tokens):
             self.finish = "stop"
         elif len(self.tokens) >= self.max_tokens:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from engine.chat import ChatFormat, ends_of
 from engine.pretrained import load_model, load_tokenizer
-from engine.protocol import Probe
+from engine.protocol import Probe, Watch
 from workflow.completion import Completion, CompletionRequest, Usage
 from workflow.failures import EngineFailed, LimitExceeded, MetaAgentError
 
@@ -99,6 +99,8 @@ class TransformersEngine:
         """New weights that wait for the wave's end; nobody joins it then."""
         self.weights_version = 0
         self.probe_gap = 0.0
+        self.watch: Watch | None = None
+        """See `engine.protocol.WatchedEngine`."""
 
     async def complete(self, request: CompletionRequest) -> Completion:
         if self._closed:
@@ -258,6 +260,9 @@ class TransformersEngine:
             max_tokens=room,
             is_stopped=_stop_check(loaded.chat, request.sampling.stop),
             is_abandoned=job.future.done,
+            on_token=None
+            if self.watch is None or request.token_ids
+            else _Written(loaded.chat, request.key, self.watch),
             on_finish=done,
         )
 
@@ -300,6 +305,24 @@ def _encode(loaded: _Loaded, request: CompletionRequest) -> list[int]:
     if loaded.context is not None and len(prompt) >= loaded.context:
         raise LimitExceeded("context_tokens", loaded.context, len(prompt))
     return prompt
+
+
+class _Written:
+    """Tells a watcher the text of a reply, which is decoded from its last line break on."""
+
+    def __init__(self, chat: ChatFormat, key: str, watch: Watch) -> None:
+        self._chat, self._key, self._watch = chat, key, watch
+        self._begin = self._shown = 0
+
+    def __call__(self, tokens: list[int]) -> None:
+        text = self._chat.decode(tokens[self._begin :])
+        if text.endswith("\N{REPLACEMENT CHARACTER}"):  # a character whose other bytes are to come
+            return
+        if text[self._shown :]:
+            self._watch(self._key, text[self._shown :])
+        self._shown = len(text)
+        if text.endswith("\n"):
+            self._begin, self._shown = len(tokens), 0
 
 
 def _stop_check(chat: ChatFormat, stops: tuple[str, ...]) -> Callable[[list[int]], bool]:

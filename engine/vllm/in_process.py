@@ -10,15 +10,16 @@ can be asked of the engine. How it starts is in `engine.vllm.starting`, how weig
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import importlib.util
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from engine.chat import ChatFormat
-from engine.protocol import Probe
+from engine.protocol import Probe, Watch
 from engine.vllm.live_weights import LiveWeights, tell
 from engine.vllm.remains import family, files_of
 from engine.vllm.starting import Start
@@ -76,6 +77,8 @@ class VLLMEngine:
         self._slots = asyncio.Semaphore(max_concurrency)
         self._live = LiveWeights(self.name, timeout_s, self._off_by)
         self._numbers = itertools.count()
+        self.watch: Watch | None = None
+        """See `engine.protocol.WatchedEngine`."""
         self.probe_gap = 0.0
         """Largest absolute difference over the tokens of the last probe."""
 
@@ -107,7 +110,8 @@ class VLLMEngine:
             raise LimitExceeded("context_tokens", context, len(prompt))
         version = self.weights_version
         room = min(request.sampling.max_tokens, context - len(prompt))
-        output = await self._generate(llm, prompt, sampling_params(request.sampling, room))
+        watch = None if self.watch is None or request.token_ids else functools.partial(self.watch, request.key)
+        output = await self._generate(llm, prompt, sampling_params(request.sampling, room, watch is not None), watch)
         said = output.outputs[0]
         tokens = list(said.token_ids)
         reply = chat.read(prompt, tokens, request.sampling.stop, request.tools)
@@ -125,13 +129,18 @@ class VLLMEngine:
             weights_version=version,
         )
 
-    async def _generate(self, llm: Any, prompt: list[int], parameters: Any) -> Any:
+    async def _generate(
+        self, llm: Any, prompt: list[int], parameters: Any, watch: Callable[[str], None] | None = None
+    ) -> Any:
         """vLLM's last output for a prompt. Cancelling it aborts the request there."""
         name = f"metaagent-{next(self._numbers)}"
-        output = None
+        output, shown = None, 0
         try:
             async for latest in llm.generate({"prompt_token_ids": prompt}, parameters, name):
                 output = latest
+                if watch is not None and (text := output.outputs[0].text)[shown:]:
+                    watch(text[shown:])
+                    shown = len(text)
         except Exception as error:
             raise EngineFailed(self.name, f"{type(error).__name__}: {error}. Fix: see vLLM's log above") from error
         if output is None:
@@ -310,8 +319,10 @@ def _check(config: Any, metadata: Mapping[str, Any]) -> None:
     weights.check(weights.skeleton(config), {name: torch.empty(shape, device="meta") for name, shape in shapes})
 
 
-def sampling_params(sampling: Sampling, room: int) -> Any:
-    """Ours in vLLM's terms, for at most `room` tokens; the engine says nothing before the completion is whole."""
+def sampling_params(sampling: Sampling, room: int, in_pieces: bool = False) -> Any:
+    """Ours in vLLM's terms, for at most `room` tokens; unless `in_pieces`, the engine says nothing before the
+    completion is whole."""
+    kinds = importlib.import_module("vllm.sampling_params").RequestOutputKind
     return importlib.import_module("vllm").SamplingParams(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -321,7 +332,7 @@ def sampling_params(sampling: Sampling, room: int) -> Any:
         include_stop_str_in_output=True,
         seed=sampling.seed,
         logprobs=0 if sampling.logprobs else None,
-        output_kind=importlib.import_module("vllm.sampling_params").RequestOutputKind.FINAL_ONLY,
+        output_kind=kinds.CUMULATIVE if in_pieces else kinds.FINAL_ONLY,
     )
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,7 +19,6 @@ from rich.text import Text
 from designer.bank import design_from_bank
 from designer.check import check_program
 from designer.sample import Design, sample_designs
-from engine import Engine
 from metaagent import embedded
 from metaagent.commands.inputs import read_problem
 from metaagent.commands.options import (
@@ -142,7 +139,7 @@ async def _design(
         return DesignReport(problem=problem, engine=None, designs=designs, chosen=_first_good(designs))
     async with open_engine(spec, cache) as engine, open_sandbox(sandbox_name) as sandbox:
         with LiveProgress(f"Designing with {engine.name}") as progress:
-            with _shown_while_written(engine, progress):
+            with progress.watching(engine, lambda key: key.startswith(FIRST_DESIGN)):
                 sampled = await sample_designs(
                     problem, engine, sandbox, m=samples, sampling=sampling, style=style, seed=seed
                 )
@@ -157,40 +154,20 @@ async def _design(
             )
             if run and report.design is not None and report.design.program is not None:
                 progress.start("Running")
-                report.run, run_done = await run_checked(
-                    report.design.program,
-                    problem,
-                    program="the design",
-                    engine=engine,
-                    sandbox=sandbox,
-                    settings=RunSettings(seed=seed, sampling=sampling),
-                    sink=progress,
-                )
+                with progress.watching(engine):
+                    report.run, run_done = await run_checked(
+                        report.design.program,
+                        problem,
+                        program="the design",
+                        engine=engine,
+                        sandbox=sandbox,
+                        settings=RunSettings(seed=seed, sampling=sampling),
+                        sink=progress,
+                    )
                 traces.append(run_done.trace)
             replies = (turn.completion for sample in sampled for turn in sample.turns)
             report.usage_report = usage_report(traces, replies)
         return report
-
-
-@contextmanager
-def _shown_while_written(engine: Engine, progress: LiveProgress) -> Iterator[None]:
-    """On a terminal, what the model writes for the first design, as it comes; of engines that stream."""
-    from engine.openai import CachedEngine, OpenAIEngine
-
-    if not progress.visible or not isinstance(engine, CachedEngine | OpenAIEngine):
-        yield
-        return
-
-    def watch(key: str, piece: str) -> None:
-        if key.startswith(FIRST_DESIGN):
-            progress.written(piece)
-
-    engine.watch = watch
-    try:
-        yield
-    finally:
-        engine.watch = None
-        progress.written("")
 
 
 async def from_bank(problem: str, sandbox: JailSandbox) -> Proposal:

@@ -177,7 +177,7 @@ async def run_file(
             if not checked.ok:
                 return _refused(program, engine.name, checked.findings), None
             progress.start("Running")
-            with TraceFile(trace) as written:
+            with TraceFile(trace) as written, progress.watching(engine):
                 sink = _both(written, progress)
                 report, run = await run_checked(
                     source, problem, program=program, engine=engine, sandbox=sandbox, settings=settings, sink=sink

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from engine.protocol import WatchedEngine
 from metaagent.terminal.console import safe, stderr
 from workflow.trace import AgentTurn, CodeRan, Event, LimitHit, ToolCalled
 
@@ -42,7 +47,10 @@ class LiveProgress:
         )
         self._task: TaskID | None = None
         self._calls = self._tokens = self._tools = 0
+        self._counts = ""
         self._line_so_far = ""
+        self._pieces: deque[float] = deque(maxlen=64)
+        """When the last ones were written."""
 
     def __enter__(self) -> LiveProgress:
         self._progress.start()
@@ -60,7 +68,9 @@ class LiveProgress:
             self._console.print(line)
         counts = [f"{self._calls} agent calls", f"{self._tokens:,} tokens"]
         counts += [f"{self._tools} tool calls"] if self._tools else []
-        self._say(f"{self._what}: {', '.join(counts)}")
+        self._counts = ", ".join(counts)
+        self._pieces.clear()
+        self._say(f"{self._what}: {self._counts}")
 
     @property
     def visible(self) -> bool:
@@ -73,6 +83,29 @@ class LiveProgress:
             lines, self._line_so_far = [self._line_so_far], ""
         for line in lines:
             self._console.print(Text(safe(line), style="dim"))
+
+    @contextmanager
+    def watching(self, engine: object, shown: Callable[[str], bool] = lambda _: False) -> Iterator[None]:
+        """On a terminal, how fast an engine writes that can be watched, and what it writes for requests whose key is to
+        be `shown`."""
+        if not self.visible or not isinstance(engine, WatchedEngine):
+            yield
+            return
+
+        def watch(key: str, piece: str) -> None:
+            self._pieces.append(time.monotonic())
+            if len(self._pieces) > 1:
+                speed = (len(self._pieces) - 1) / max(self._pieces[-1] - self._pieces[0], 1e-3)
+                self._say(f"{self._what}: {', '.join(filter(None, (self._counts, f'{speed:.3g} tokens/s')))}")
+            if shown(key):
+                self.written(piece)
+
+        engine.watch = watch
+        try:
+            yield
+        finally:
+            engine.watch = None
+            self.written("")
 
     def start(self, what: str) -> None:
         """Say what is going on now."""

@@ -22,7 +22,7 @@ from vllm_server import VLLMServer
 from engine.local.transformers import TransformersEngine
 from engine.openai.cache import CachedEngine
 from engine.openai.client import OpenAIEngine
-from engine.protocol import Engine, LiveEngine, Probe
+from engine.protocol import Engine, LiveEngine, Probe, WatchedEngine
 from engine.replay import ReplayEngine, ReplayEntry
 from engine.session import Run
 from engine.vllm.in_process import VLLMEngine
@@ -262,6 +262,28 @@ def test_text_stops_before_a_stop_string(setting: Setting) -> None:
     assert stopped.finish_reason == "stop"
     assert stopped.text == free.text[: free.text.index(stop)]
     assert (free.token_ids or [])[: len(stopped.token_ids or [])] == stopped.token_ids
+
+
+def test_who_watches_gets_the_text_in_pieces(setting: Setting) -> None:
+    if not isinstance(setting.engine, WatchedEngine):
+        pytest.skip(f"{setting.engine.name} cannot be watched")
+    if isinstance(setting.engine, OpenAIEngine | CachedEngine):
+        pytest.skip("the server of these tests does not stream; one that does is in test_streaming")
+    pieces: list[tuple[str, str]] = []
+    unwatched = setting.ask(chat("one", seed=1, logprobs=False), chat("and another", seed=2, logprobs=False))
+    setting.engine.watch = lambda key, piece: pieces.append((key, piece))
+    try:
+        watched = setting.ask(chat("one", seed=11, logprobs=False), chat("and another", seed=12, logprobs=False))
+        for completion, key in zip(watched, ("one", "and another"), strict=True):
+            seen = [piece for which, piece in pieces if which == key]
+            assert len(seen) > 3
+            whole = "".join(seen)
+            assert completion.text.rstrip("\N{REPLACEMENT CHARACTER}").startswith(whole)
+            assert len(completion.text) - len(whole) < 4, "but for a character that was cut"
+    finally:
+        setting.engine.watch = None
+    again = setting.ask(chat("one", seed=1, logprobs=False), chat("and another", seed=2, logprobs=False))
+    assert [each.text for each in again] == [each.text for each in unwatched]
 
 
 def test_token_ids_in_give_token_ids_out(setting: Setting) -> None:

@@ -1,0 +1,96 @@
+"""What is shown while a model writes: its lines as they come, and how fast it is; nothing where nobody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+from rich.console import Console
+
+from engine.protocol import Watch
+from metaagent.terminal import LiveProgress, progress
+from workflow.completion import ChatMessage, Completion, CompletionRequest
+
+
+class Slow:
+    """An engine that writes two lines and a half for each request, a word at a time."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.watch: Watch | None = None
+        self.watched = False
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        for piece in ("first ", "line\nse", "cond\n", "and \x1b[31mmore"):
+            await asyncio.sleep(0.01)
+            if self.watch is not None:
+                self.watched = True
+                self.watch(request.key, piece)
+        return Completion(text="done")
+
+    async def close(self) -> None:
+        pass
+
+
+class Terminal:
+    def __init__(self) -> None:
+        self.file = io.StringIO()
+        self.console = Console(file=self.file, force_terminal=True, width=100, color_system=None)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    made = Terminal()
+    monkeypatch.setattr(progress, "stderr", lambda: made.console)
+    return made
+
+
+def ask(key: str) -> CompletionRequest:
+    messages: list[ChatMessage] = [{"role": "user", "content": "?"}]
+    return CompletionRequest(messages=messages, key=key)
+
+
+def test_lines_are_shown_as_they_come_and_the_speed_beside_them(terminal: Terminal) -> None:
+    engine = Slow()
+    with LiveProgress("Designing") as shown, shown.watching(engine, lambda key: key == "one"):
+        asyncio.run(engine.complete(ask("one")))
+        asyncio.run(engine.complete(ask("two")))
+    text = terminal.file.getvalue()
+    assert text.count("first line") == text.count("second") == 1, "of the other request nothing"
+    assert "and " in text, "the half line, at the end"
+    assert "\x1b[31m" not in text
+    assert "tokens/s" in text
+    assert engine.watch is None
+
+
+def test_what_was_written_stays_when_it_is_stopped(terminal: Terminal) -> None:
+    engine = Slow()
+
+    def stopped() -> None:
+        with LiveProgress("Designing") as shown, shown.watching(engine, lambda _: True):
+            asyncio.run(engine.complete(ask("one")))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert "first line" in terminal.file.getvalue()
+    assert "and " in terminal.file.getvalue(), "the half line, too"
+    assert engine.watch is None
+
+
+def test_without_a_terminal_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(progress, "stderr", lambda: Console(file=file, force_terminal=False))
+    engine = Slow()
+    with LiveProgress("Designing") as shown, shown.watching(engine, lambda _: True):
+        asyncio.run(engine.complete(ask("one")))
+    assert not engine.watched
+    assert file.getvalue() == ""
+
+
+def test_an_engine_that_cannot_be_watched_is_left_alone(terminal: Terminal) -> None:
+    with LiveProgress("Running") as shown, shown.watching(object()):
+        pass
+    assert "tokens/s" not in terminal.file.getvalue()
