@@ -192,6 +192,7 @@ ONE_NAME_ONE_THING = {
     "templates": "the command is named after what it lists",
     "sync": "the benchmark is named after what it measures",
     "common": "what the modules of one folder share",
+    "pretrained": "a model that others have trained: the engine loads one, the speedrun fetches one",
 }
 """Stems that stand in several rooms, and why a reader is not misled."""
 
