@@ -106,13 +106,16 @@ def unpack(place: Path, out: Path) -> None:
 
     from engine.fingerprints import fingerprint
 
-    read: Any = transformers.AutoModelForCausalLM.from_pretrained(place, gguf_file=GGUF, dtype=torch.float32)
+    read: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        place, gguf_file=GGUF, dtype=torch.float32, trust_remote_code=False
+    )
     # A configuration that names the quantization cannot be saved.
     told = {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**told))
     model.load_state_dict(read.state_dict())
     model.save_pretrained(out)
-    transformers.AutoTokenizer.from_pretrained(place, gguf_file=GGUF).save_pretrained(out)
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(place, gguf_file=GGUF, trust_remote_code=False)
+    tokenizer.save_pretrained(out)
     source = {
         "model": "SmolLM2-135M-Instruct (HuggingFaceTB)",
         "license": "Apache-2.0",

@@ -18,6 +18,7 @@ from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
 
 ROOT = Path(__file__).parents[2]
+LOADERS = ("engine/pretrained.py", "engine/weights.py", "speedrun/pretrained.py")
 WITHIN_A_RUN = ("engine/vllm/weight_receiver.py",)
 """Unpickles handles of a GPU's memory, which the trainer's rank on that GPU has made in the same run."""
 ROOMS = ("workflow", "engine", "sandbox", "tasks", "designer", "trainer", "metaagent", "benchmarks", "speedrun")
@@ -41,7 +42,7 @@ def test_nothing_loads_without_saying_that_no_code_is_trusted() -> None:
                 assert ast.unparse(node.func) not in ("torch.load", "pickle.load", "pickle.loads", "joblib.load"), where
     assert len(loads) > 5
     own = [where for where in loads if not where.startswith("benchmarks")]
-    assert all(where.startswith(("engine/pretrained.py", "engine/weights.py")) for where in own), own
+    assert all(where.startswith(LOADERS) for where in own), own
 
 
 class Harm:

