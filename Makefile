@@ -103,11 +103,12 @@ check: $(VENV)/dev $(VENV)/bench
 	$(BIN)/python -m benchmarks.patterns
 
 # The sandbox's own tests need none of these packages; `make test-sandbox` runs them all.
-# By files: engines and models are made once for all tests of one.
+# By files: engines and models are made once for all tests of one. What is timed runs by itself.
 test-all: $(VENV)/speedrun
 	$(BIN)/python -m pytest --ignore=tests/sandbox -n $(if $(filter 0,$(JOBS)),0,$(shell nproc)) --dist loadfile
+	$(BIN)/python -m pytest tests/trainer/predict/test_simulate.py -k at_one_size || test $$? = 5 # none: it has passed
 
-# Never run so far: no GPU was at hand.
+# Never run so far.
 test-gpu: $(VENV)/speedrun
 	METAAGENT_TEST_DEVICE=cuda $(BIN)/python -m pytest tests/engine/test_every_engine.py tests/trainer/update/test_every_backend.py
 
@@ -134,8 +135,7 @@ $(VENV)-cluster/ready: pyproject.toml tests/vllm-requirements.txt tests/vllm-ove
 test-vllm: $(VENV)-vllm/ready
 	$(VENV)-vllm/bin/python -m pytest tests/engine/test_every_engine.py tests/engine/test_vllm_transfer.py
 
-# Ray, DeepSpeed and vLLM as they are, on two cores: 13 to 18 minutes. In one process: one Ray and one pair of ranks for
-# all.
+# Ray, DeepSpeed and vLLM as they are, on two cores: 15 minutes. In one process: one Ray and one pair of ranks for all.
 # Two vLLMs at once take two minutes to start on two cores: CLUSTER_AND= runs that test, too, as .ci/run does where its
 # sample has it.
 CLUSTER_AND ?= and not two-engines

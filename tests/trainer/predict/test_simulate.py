@@ -1,6 +1,7 @@
 """A whole run's prediction: by hand where it can be, by what must hold where not, and against real runs."""
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
@@ -177,6 +178,7 @@ class Turns:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="it is timed: make test-all runs it by itself")
 def test_a_run_at_one_size_predicts_those_at_others(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
