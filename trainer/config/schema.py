@@ -208,6 +208,9 @@ class TrainConfig(_Section):
     format_weight: float = Field(default=FORMAT_WEIGHT, ge=0)
     """lambda of Eq. 10."""
     objective: PolicyObjective = PolicyObjective()
+    kl_roles: Literal["active", "all"] = "active"
+    """Whose replies the KL term of `objective` holds: those of the roles that learn, or, where both roles have one
+    policy, of the other one, too."""
     checkpoint_every: Count = 10
     checkpoints_kept: Count = 3
     traces_kept: Count | None = None
@@ -230,6 +233,12 @@ class TrainConfig(_Section):
                 f'with a fixed rollout.program nothing is designed, but schedule = "{self.schedule}". '
                 'Fix: set schedule = "executor-only"'
             )
+        if self.kl_roles == "all" and not self.objective.kl_coefficient:
+            wrong.append(
+                'kl_roles = "all" says where a KL term holds, and there is none. Fix: objective.kl_coefficient'
+            )
+        if self.kl_roles == "all" and len(set(self.role_policies.values())) > 1:
+            wrong.append('kl_roles = "all" is for roles with one policy. Fix: "active", or one policy for both')
         wrong += self._nothing_to_compare()
         wrong += self._unplaceable()
         if wrong:

@@ -54,16 +54,20 @@ def samples_by_policy(
     rule: RuleName,
     policies: Mapping[PolicyRole, str],
     active: Collection[PolicyRole],
+    *,
+    anchored: bool = False,
 ) -> dict[str, list[Sample]]:
     """What each policy learns from: samples of the active roles only (Eq. 9), so that those of an inactive role change
-    no gradient, whether or not the roles share a policy.
+    no gradient, whether or not the roles share a policy. With `anchored` a policy that learns gets its inactive role's
+    samples, too, with an advantage of 0: nothing but a KL term says anything of them.
 
     Where both roles learn at once with one policy (`coupled`), they are one batch, in which each role's trajectories
     of a question are a group: the objective's `aggregation` says what counts as one.
     """
     samples: dict[str, list[Sample]] = {}
+    learning = {policies[role] for role in active}
     for role in ROLES:
-        if role not in active:
+        if role not in active and not (anchored and policies[role] in learning):
             continue
         for trajectory, advantage in credited(trees, role, rule):
             samples.setdefault(policies[role], []).append(
@@ -72,7 +76,7 @@ def samples_by_policy(
                     token_ids=trajectory.token_ids,
                     loss_mask=trajectory.loss_mask,
                     behaviour_logprobs=trajectory.behaviour_logprobs,
-                    advantage=advantage,
+                    advantage=advantage if role in active else 0.0,
                     temperature=trajectory.temperature,
                     group=f"{role}/{trajectory.coordinates.question}",
                 )

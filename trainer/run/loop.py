@@ -185,11 +185,14 @@ class _Run:
             self.ahead.append(await self._rollout(step))
             rollout_s = time.perf_counter() - began
         active = active_roles(step, config.schedule, config.stage_length)
+        samples = samples_by_policy(
+            self.ahead[0], config.credit, config.role_policies, active, anchored=config.kl_roles == "all"
+        )
         lessons = {
             name: Lesson(
-                _shuffled(samples, derived_seed(config.seed, "deal", step, name)), config.learning_rate(name, active)
+                _shuffled(each, derived_seed(config.seed, "deal", step, name)), config.learning_rate(name, active)
             )
-            for name, samples in samples_by_policy(self.ahead[0], config.credit, config.role_policies, active).items()
+            for name, each in samples.items()
         }
 
         async def update() -> tuple[dict[str, UpdateReport], float]:

@@ -228,6 +228,10 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
             "rollout.limits.agent_calls = 0",
             "rollout.limits.agent_calls = 0 leaves an Executor nothing to say. Fix: 1 or more",
         ),
+        (
+            'kl_roles = "all"',
+            'kl_roles = "all" says where a KL term holds, and there is none. Fix: objective.kl_coefficient',
+        ),
         ("roles.executor = 'p1'", "roles.executor = 'p1' names no policy. Fix: use one of p0"),
         ('policies.p1.model = "m"', "policies.p1 plays no role. Fix: name it in [roles], or leave it out"),
     ],

@@ -120,6 +120,17 @@ def test_samples_of_roles_that_do_not_learn_are_left_out(shared: bool) -> None:
     assert {sample.group for samples in both.values() for sample in samples} == {"designer/q", "executor/q"}
 
 
+def test_an_anchored_policy_gets_the_samples_of_its_role_that_does_not_learn_with_no_advantage() -> None:
+    one: dict[PolicyRole, str] = {"designer": "p0", "executor": "p0"}
+    plain = samples_by_policy([TREE], "tree", one, {"executor"})["p0"]
+    held = samples_by_policy([TREE], "tree", one, {"executor"}, anchored=True)["p0"]
+    assert [sample for sample in held if sample.group == "executor/q"] == plain
+    assert [sample.advantage for sample in held if sample.group == "designer/q"] == [0.0, 0.0]
+    two: dict[PolicyRole, str] = {"designer": "p0", "executor": "p1"}
+    apart = samples_by_policy([TREE], "tree", two, {"executor"}, anchored=True)
+    assert {name: len(samples) for name, samples in apart.items()} == {"p1": 6}
+
+
 def test_samples_carry_their_trajectory_unchanged() -> None:
     sample = samples_by_policy([TREE], "tree", {"designer": "p0", "executor": "p0"}, {"designer"})["p0"][0]
     assert list(sample.token_ids) == [1, 2, 3]
