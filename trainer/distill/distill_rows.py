@@ -58,6 +58,8 @@ class Row(Origin):
     execution: int | None = None
     """None for the Designer's."""
     agent: str
+    right: bool = True
+    """Whether its run's answer was right; for the Designer's, that of any run of the design."""
 
 
 def digest(row: Row) -> bytes:
@@ -66,8 +68,11 @@ def digest(row: Row) -> bytes:
     return hashlib.blake2b(taught.encode(), digest_size=16).digest()
 
 
-def why_dropped(problem: Problem, run: Run, reward: Rewarded, min_format: float) -> Dropped | None:
-    """Why a run is not kept; None for one that is. `reward` is Eq. 10's, with its terms."""
+def why_dropped(
+    problem: Problem, run: Run, reward: Rewarded, min_format: float, keep_wrong: bool = False
+) -> Dropped | None:
+    """Why a run is not kept; None for one that is. `reward` is Eq. 10's, with its terms. With `keep_wrong` a wrong
+    answer alone is no reason."""
     if run.failure is not None:
         return run.failure.kind
     correct = next(term for term in reward.terms if term.name == "correct")
@@ -76,7 +81,10 @@ def why_dropped(problem: Problem, run: Run, reward: Rewarded, min_format: float)
             return "gold_unparseable"
         if run.answer is None or final_answer(run.answer, problem.domain) is None:
             return "no_answer"
-        return "wrong" if run.answer_from is not None else "unfounded_answer"
+        if run.answer_from is None:
+            return "unfounded_answer"
+        if not keep_wrong:
+            return "wrong"
     replies = [turn.completion for turn in run.trace.agent_turns if turn.completion is not None]
     if any(reply.finish_reason != "stop" for reply in replies):
         return "cut_off"
@@ -116,7 +124,7 @@ def talks_of(turns: Iterable[AgentTurn]) -> list[tuple[str, list[ChatMessage], l
     return found
 
 
-def executor_rows(run: Run, execution: int, origin: Origin) -> list[Row]:
+def executor_rows(run: Run, execution: int, origin: Origin, *, right: bool = True) -> list[Row]:
     """One row per agent conversation."""
     return [
         Row(
@@ -125,16 +133,17 @@ def executor_rows(run: Run, execution: int, origin: Origin) -> list[Row]:
             tools=tools or None,
             execution=execution,
             agent=agent,
+            right=right,
             **origin.model_dump(),
         )
         for agent, messages, tools in talks_of(run.trace.agent_turns)
     ]
 
 
-def designer_row(question: str, reply: str, origin: Origin) -> Row:
+def designer_row(question: str, reply: str, origin: Origin, *, right: bool = True) -> Row:
     """What the Designer is to write to the short prompt, which RL and the trained policy use."""
     messages = [*short_design_messages(question), ChatMessage(role="assistant", content=reply)]
-    return Row(role="designer", messages=messages, agent="designer", **origin.model_dump())
+    return Row(role="designer", messages=messages, agent="designer", right=right, **origin.model_dump())
 
 
 def preferred(structures: Sequence[Structure | None], most: int) -> set[int]:

@@ -65,6 +65,9 @@ class DistillSettings(BaseModel):
     """Whether the teacher may mend a program that fails its check, once."""
     min_format: float = Field(default=1.0, ge=0, le=1)
     """The least R_format of Eq. 10 of a run that is kept; 1 is every agent's solution and delivery."""
+    keep_wrong: bool = False
+    """Whether runs with a wrong answer are kept like the others: for a policy that is to begin with its teacher's
+    mistakes."""
     max_per_question: int | None = Field(default=None, ge=1)
     """The most designs that are kept of a question, different structures first."""
     limits: Limits = Limits()
@@ -278,7 +281,9 @@ class Questions:
         records = [record for record, _ in runs]
         if all(record.dropped is not None for record in records):
             return records, []
-        return records, [designer_row(problem.question, reply, origin), *(row for _, rows in runs for row in rows)]
+        right = any(record.correct for record in records)
+        design = designer_row(problem.question, reply, origin, right=right)
+        return records, [design, *(row for _, rows in runs for row in rows)]
 
     async def run(self, problem: Problem, program: str, number: int, origin: Origin) -> tuple[RunRecord, list[Row]]:
         """One execution; its rows if it is kept."""
@@ -294,7 +299,7 @@ class Questions:
             )
             raise_infrastructure(run)
             reward = await paper_reward(problem, run, self.sandbox)
-        dropped = why_dropped(problem, run, reward, self.settings.min_format)
+        dropped = why_dropped(problem, run, reward, self.settings.min_format, self.settings.keep_wrong)
         correct = next(term for term in reward.terms if term.name == "correct")
         record = RunRecord(
             execution=number,
@@ -306,4 +311,4 @@ class Questions:
             usage=usage_report([run.trace]).total,
             duration_s=round(run.duration_s, 4),
         )
-        return record, executor_rows(run, number, origin) if dropped is None else []
+        return record, executor_rows(run, number, origin, right=record.correct) if dropped is None else []

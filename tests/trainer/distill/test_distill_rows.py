@@ -62,6 +62,14 @@ def test_why_a_run_is_dropped(run: Run, given: Rewarded, why: str | None) -> Non
     assert why_dropped(FOUR, run, given, 1.0) == why
 
 
+def test_a_wrong_answer_can_be_kept_but_nothing_else_that_is_amiss() -> None:
+    wrong = reward(correct=0.0, reason="wrong")
+    assert why_dropped(FOUR, run_of(GOOD), wrong, 1.0) == "wrong"
+    assert why_dropped(FOUR, run_of(GOOD), wrong, 1.0, keep_wrong=True) is None
+    assert why_dropped(FOUR, run_of(turn("a", " \n", ASKED), GOOD), wrong, 1.0, keep_wrong=True) == "empty_reply"
+    assert why_dropped(FOUR, run_of(GOOD, answer=None), wrong, 1.0, keep_wrong=True) == "no_answer"
+
+
 def test_the_least_format_can_be_lower() -> None:
     assert format_of(reward(solution=1.0, delivery=0.5)) == 0.75
     assert why_dropped(FOUR, run_of(GOOD), reward(delivery=0.5), 0.75) is None

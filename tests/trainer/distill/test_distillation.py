@@ -207,6 +207,17 @@ def test_templates_are_designs_without_any_teacher(distil: Distil, tmp_path: Pat
     ] != ["one", "checked", "vote"], "the order is drawn"
 
 
+def test_rows_of_wrong_answers_are_kept_on_demand_and_say_so(distil: Distil, tmp_path: Path) -> None:
+    def four(request: CompletionRequest) -> str:
+        return f"Call {request.sampling.seed} says \\boxed{{4}}"
+
+    report = distil(tmp_path, [FOUR, SIX], TokenEngine(four), templates=BANK[:1], designs=1, keep_wrong=True)
+    assert (report.runs, report.runs_correct, report.runs_kept, report.designs_kept) == (2, 1, 2, 2)
+    found = sorted((row["question"], row["role"], row["right"]) for row in raw_rows(tmp_path))
+    roles = ("designer", "executor")
+    assert found == [(id, role, id == "p/4") for id in ("p/4", "p/6") for role in roles]
+
+
 def test_fewer_designs_than_templates_are_drawn_at_random_without_repeats(distil: Distil, tmp_path: Path) -> None:
     problems = [FOUR.model_copy(update={"id": f"p/{number}"}) for number in range(8)]
     distil(tmp_path / "a", problems, TokenEngine(right), designs=2)
