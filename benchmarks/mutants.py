@@ -1,0 +1,113 @@
+"""Which changes to the trainer its fast tests do not see: mutmut's mutants of `trainer/` and `engine/session.py`.
+
+    make mutants    (python -m benchmarks.mutants [--modules 'trainer.credit*'] [--write])
+
+Hours; what is done is not done again. mutmut works in the folder `mutants/`; what it changes and with which tests is in
+`pyproject.toml`. With --write the survivors go into `docs/mutants.md`. Judges none of them: some change nothing that
+can be seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "mutants.md"
+KILLED, SURVIVED, LEFT = "killed", "survived", ("not checked", "no tests", "skipped")
+"""What mutmut calls those that the tests did not see, and those that they were not tried on."""
+
+
+def mutmut(*arguments: str) -> str:
+    """What mutmut prints."""
+    command = [sys.executable, "-m", "mutmut", *arguments]
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def outcomes(results: str) -> dict[str, str]:
+    """What became of each mutant, by its name."""
+    lines = (line.strip().rpartition(": ") for line in results.splitlines())
+    return {name: outcome for name, _, outcome in lines if name}
+
+
+def changed(diff: str) -> tuple[str, str]:
+    """The lines that a mutant's diff takes out and puts in."""
+    out, put = (
+        " ".join(line[1:].strip() for line in diff.splitlines() if re.match(rf"{sign}(?!{sign})", line))
+        for sign in (r"-", r"\+")
+    )
+    return out, put
+
+
+def page_of(found: dict[str, str], diffs: dict[str, str]) -> str:
+    """A table of modules, then each survivor with its change."""
+    modules: dict[str, Counter[str]] = {}
+    for name, outcome in found.items():
+        seen = "left" if outcome in LEFT else outcome if outcome == SURVIVED else KILLED
+        modules.setdefault(_module(name), Counter())[seen] += 1
+    run = {name: counts for name, counts in sorted(modules.items()) if counts[KILLED] + counts[SURVIVED]}
+    left = sorted(set(modules) - set(run))
+    lines = [
+        "# Mutants",
+        "",
+        "What the fast tests (no torch, no Ray) of the trainer do not see: `make mutants` changes one expression at a "
+        "time with [mutmut](https://mutmut.readthedocs.io) and runs the tests that reach it. Not all survivors are "
+        "gaps: some change nothing that can be seen. Mutants that no fast test reaches are in no row.",
+        "",
+        "| module | killed | survived |",
+        "|---|---|---|",
+        *(f"| `{name}` | {counts['killed']} | {counts[SURVIVED]} |" for name, counts in run.items()),
+        f"| all | {sum(c['killed'] for c in run.values())} | {sum(c[SURVIVED] for c in run.values())} |",
+        "",
+    ]
+    if left:
+        lines += [f"Not run: {', '.join(f'`{name}`' for name in left)}.", ""]
+    lines += ["## Survivors", ""]
+    last = ""
+    for name in sorted(diffs):
+        if _module(name) != last:
+            last = _module(name)
+            lines += [f"### {last}", ""]
+        out, put = (each.replace("`", "'") for each in changed(diffs[name]))
+        lines.append(f"- `{name.rpartition('.')[2]}`: `{out}` became `{put}`")
+        if name == max(each for each in diffs if _module(each) == last):
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--modules", nargs="*", default=[], help="patterns of mutants, such as 'trainer.credit*'")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--write", action="store_true", help="into docs/mutants.md")
+    given = parser.parse_args()
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "mutmut", "run", "--max-children", str(given.jobs), *given.modules],
+            cwd=ROOT,
+            check=True,
+        )
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        sys.exit(
+            f'mutmut did not run: {error}. Fix: pip install "metaagent[dev,mutants]"; the tests must pass as they are'
+        )
+    found = outcomes(mutmut("results", "--all", "true"))
+    diffs = {name: mutmut("show", name) for name, outcome in found.items() if outcome == SURVIVED}
+    page = page_of(found, diffs)
+    if given.write:
+        PAGE.write_text(page, encoding="utf-8")
+    else:
+        print(page)
+
+
+if __name__ == "__main__":
+    main()
