@@ -10,7 +10,8 @@
 # make bench-sandbox  runs per second of every sandbox, next to its peers
 # make speedrun  a Designer and an Executor from nothing, trained and measured; 15 to 20 minutes on two cores
 # make speedrun-lm  the same with a language model that others have trained; STEPS=3 takes under an hour on two cores
-# make speedrun-full  the same, then the paper's comparisons, three seeds each: hours
+# make speedrun-full  the paper's comparisons, three seeds each: a night
+# make mutants  which changes to the trainer its fast tests do not see; hours
 # make bench-gpu  updates, serving, turns on one GPU, syncs: what a GPU is to show, 40 minutes at most; TINY=--tiny on a CPU
 # make test-gpu  engines and update backends against the same suites on a GPU
 # make test-all  what needs heavy optional packages: local models and training
@@ -23,7 +24,7 @@ PUBLISHED := $(wildcard ../shared/papers/designer-scripts/case1_single_agent.py)
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo docs speedrun speedrun-lm speedrun-full test test-sandbox sandbox-tests test-vllm test-cluster test-bench-gpu test-gpu check test-all soak bench bench-sandbox bench-gpu clean
+.PHONY: demo docs speedrun speedrun-lm speedrun-full test test-sandbox sandbox-tests test-vllm test-cluster test-bench-gpu test-gpu check test-all mutants soak bench bench-sandbox bench-gpu clean
 
 # One stamp per set of packages, so that nothing is installed twice.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -42,6 +43,10 @@ $(VENV)/local: $(VENV)/dev
 
 $(VENV)/speedrun: $(VENV)/local
 	$(INSTALL) --editable ".[dev,speedrun]"
+	touch $@
+
+$(VENV)/mutants: $(VENV)/dev
+	$(INSTALL) --editable ".[dev,mutants]"
 	touch $@
 
 $(VENV)/docs: $(VENV)/dev
@@ -67,10 +72,11 @@ speedrun-lm: $(VENV)/speedrun
 	test -e $(LM)/config.json || $(BIN)/python -m speedrun.pretrained $(LM)
 	$(BIN)/python -m speedrun --pretrained $(LM) --out $(LM_OUT) $(if $(STEPS),steps=$(STEPS))
 
-# Every comparison of the paper, from that checkpoint: hours. The pages go to docs/results.
-speedrun-full: speedrun
-	for comparison in training schedule tree sharing stage-length cross; do \
-	    $(BIN)/python -m speedrun.compare $$comparison --seeds 3 --speedrun $(OUT) --write || exit 1; done
+# Whether either role learns at all, then every comparison of the paper: a night. It goes on where it was stopped. The
+# pages go to docs/results.
+speedrun-full: $(VENV)/speedrun
+	for comparison in gate training tree schedule sharing stage-length; do \
+	    $(BIN)/python -m speedrun.compare $$comparison --seeds 3 --write || exit 1; done
 
 # One worker more than cores, as tests wait for processes and clocks. JOBS=0 runs them in one process.
 JOBS ?= $(shell expr $$(nproc) + 1)
@@ -145,6 +151,10 @@ test-cluster: $(VENV)-cluster/ready
 
 test-bench-gpu: $(VENV)-cluster/ready
 	$(VENV)-cluster/bin/python -m pytest tests/benchmarks
+
+# MODULES='trainer.credit*' is minutes.
+mutants: $(VENV)/mutants
+	$(BIN)/python -m benchmarks.mutants --write $(if $(MODULES),--modules '$(MODULES)')
 
 bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.overhead

@@ -44,7 +44,7 @@ from speedrun import phases as stages
 from speedrun.report import Measured, write_report
 from speedrun.settings import SpeedrunSettings
 from trainer.disk import CheckpointError, agree
-from trainer.run import model_size
+from trainer.run import OneProcess, model_size
 from trainer.update import UpdateFailed
 
 
@@ -88,7 +88,8 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
             clock.step("reinforcement learning"),
             TrainingView(settings.rl(tuned, data / "train.jsonl"), False) as view,
         ):
-            trained = await stages.reinforce(settings, tuned, data / "train.jsonl", sandbox, out / "rl", view)
+            runtime = OneProcess(settings.rl(tuned, data / "train.jsonl"), sandbox)
+            trained = await stages.reinforce(runtime, out / "rl", view)
         roles = settings.rl(tuned, data / "train.jsonl").roles
         single = stages.programs()[stages.SINGLE].program
         measured = []

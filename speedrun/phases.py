@@ -8,20 +8,23 @@ Every step goes on where it was broken off, and costs nothing where it is done. 
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, closing
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from engine.protocol import Engine
 from sandbox.protocol import Sandbox
 from speedrun.settings import SpeedrunSettings
-from speedrun.teacher import Teacher
+from speedrun.teacher import AT_ONCE, STEPS, Teacher
 from speedrun.tiny_policy import make_policy
 from tasks import Problem, read_task
-from tasks.data import Difficulty, Split, kind_of, mixed
+from tasks.data import Difficulty, Split, kind_of, mixed, read
 from templates import Template, parse_template
 from trainer.config import TrainConfig
 from trainer.disk import checkpoint
@@ -31,11 +34,14 @@ from trainer.run import CHECKPOINTS, OneProcess, local_engine, train
 from trainer.run import Watch as TrainWatch
 from trainer.sft import MODEL, ChatRow, SFTResult, Watch, read_rows
 from trainer.sft import train as fine_tune_backend
+from workflow.agent import FROM
 from workflow.completion import Sampling
 
 SETTINGS = "settings.json"
+PROBLEMS, COLD, SFT = "problems", "cold", "sft"
 """In a speedrun's folder."""
-SINGLE = "single"
+SINGLE = "single, step by step"
+_SHOWN = FROM.partition("{")[0]
 
 
 def like_rl(settings: SpeedrunSettings) -> TrainConfig:
@@ -45,10 +51,19 @@ def like_rl(settings: SpeedrunSettings) -> TrainConfig:
 
 @cache
 def programs() -> dict[str, Template]:
-    """The speedrun's own bank, by name: one way of working together per template."""
+    """The speedrun's own bank, by name: each way of working together, with its agents told to work step by step, at
+    once, or, where they are several, some in either way."""
     files = [file for file in resources.files("speedrun.templates").iterdir() if file.name.endswith(".py")]
-    found = {name: parse_template(name, file.read_text(encoding="utf-8")) for file in files if (name := file.name[:-3])}
-    return dict(sorted((name, template) for name, template in found.items() if not name.startswith("_")))
+    found = {}
+    for file in files:
+        source, name = file.read_text(encoding="utf-8"), file.name[:-3]
+        solvers = source.count(STEPS)
+        if name.startswith("_"):
+            continue
+        for at_once, how in {solvers // 2: "mixed", 0: STEPS, solvers: AT_ONCE}.items():
+            told = AT_ONCE.join(source.rsplit(STEPS, at_once))
+            found[f"{name}, {how}"] = parse_template(f"{name}, {how}", told)
+    return dict(sorted(found.items()))
 
 
 def write_problems(path: Path, count: int, seed: int, split: Split, difficulty: Difficulty) -> list[Problem]:
@@ -63,14 +78,16 @@ def write_problems(path: Path, count: int, seed: int, split: Split, difficulty: 
 
 
 def write_all_problems(settings: SpeedrunSettings, folder: Path) -> tuple[list[Problem], list[Problem]]:
-    """Write cold.jsonl, train.jsonl (for RL) and test.jsonl; returns the first and the last."""
+    """Write cold.jsonl, train.jsonl (for RL), validation.jsonl and test.jsonl; returns the first and the last. Another
+    seed draws others."""
 
-    def write(name: str, count: int, seed: int, split: Split) -> list[Problem]:
-        return write_problems(folder / f"{name}.jsonl", count, seed, split, settings.difficulty)
+    def write(name: str, count: int, split: Split, place: int) -> list[Problem]:
+        return write_problems(folder / f"{name}.jsonl", count, 4 * settings.seed + place, split, settings.difficulty)
 
-    cold = write("cold", settings.cold_problems, settings.seed + 1, "train")
-    write("train", settings.train_problems, settings.seed + 2, "train")
-    return cold, write("test", settings.test_problems, 0, "test")
+    cold = write("cold", settings.cold_problems, "train", 0)
+    write("train", settings.train_problems, "train", 1)
+    write("validation", settings.validation_problems, "validation", 2)
+    return cold, write("test", settings.test_problems, "test", 3)
 
 
 async def cold_start(
@@ -80,7 +97,8 @@ async def cold_start(
     out: Path,
     watch: Callable[[DistillReport], None],
 ) -> DistillReport:
-    """Appendix A in small: templates at random, played by the teacher, kept where the answer is right."""
+    """Appendix A in small: templates at random, played by the teacher. Wrong answers are kept: the Executor is to begin
+    with the teacher's mistakes, and the Designer without a preference (see `lessons`)."""
     return await distill(
         problems,
         executor=Teacher(),
@@ -89,6 +107,7 @@ async def cold_start(
         settings=DistillSettings(
             designs=settings.cold_designs,
             seed=settings.seed,
+            keep_wrong=True,
             limits=like_rl(settings).rollout.limits,
             max_concurrent=64,
         ),
@@ -99,9 +118,31 @@ async def cold_start(
 
 
 def lessons(settings: SpeedrunSettings, rows: Path) -> list[ChatRow]:
-    """The rows that are learned from: all of the Executor's, as many of the Designer's as the settings say."""
-    designs = list(read_rows(rows, "designer"))[: settings.designer_rows]
-    return [*designs, *read_rows(rows, "executor")]
+    """The rows that are learned from, the first of each kind of problem: of the Designer's so many of each program, but
+    of those whose answer was wrong every fourth, so that it begins with little preference; of the Executor's so many of
+    each way of being asked."""
+    taken: Counter[Any] = Counter()
+    wrong: Counter[Any] = Counter()
+    found = []
+    with rows.open(encoding="utf-8") as file:
+        rights = [json.loads(line)["right"] for line in file]
+    for row, right in zip(read_rows(rows), rights, strict=True):
+        designs = row.role == "designer"
+        asked = read(row.messages[1]["content"])
+        what = row.messages[-1]["content"] if designs else _asked(row)
+        of = row.role, asked and asked.kind, what
+        taken[of] += 1
+        wrong[of] += not right
+        if taken[of] > (settings.designer_rows if designs else settings.executor_rows):
+            continue
+        if right or not designs or wrong[of] % 4 == 1:
+            found.append(row)
+    return found
+
+
+def _asked(row: ChatRow) -> Any:
+    """The agent's task, whether it has tools, and whether it is shown what another one said."""
+    return row.messages[0]["content"], bool(row.tools), _SHOWN in row.messages[1]["content"]
 
 
 def untrained(settings: SpeedrunSettings, rows: Sequence[ChatRow], out: Path) -> Path:
@@ -149,18 +190,10 @@ def fine_tune(settings: SpeedrunSettings, model: Path, rows: Sequence[ChatRow], 
     return result
 
 
-async def reinforce(
-    settings: SpeedrunSettings,
-    model: Path,
-    data: Path,
-    sandbox: Sandbox,
-    out: Path,
-    watch: TrainWatch,
-) -> dict[str, Path]:
-    """RL from `model`; returns the model folder of each policy's newest checkpoint, by name."""
-    config = settings.rl(model, data)
-    await train(OneProcess(config, sandbox), out, resume=True, watch=watch)
-    return trained(out, config.policies)
+async def reinforce(runtime: OneProcess, out: Path, watch: TrainWatch) -> dict[str, Path]:
+    """RL as the runtime's configuration says; returns the model folder of each policy's newest checkpoint, by name."""
+    await train(runtime, out, resume=True, watch=watch)
+    return trained(out, runtime.config.policies)
 
 
 def trained(out: Path, policies: Iterable[str]) -> dict[str, Path]:
@@ -182,8 +215,10 @@ async def measure(
     designer: Path | None = None,
     program: str | None = None,
     seed: int = 0,
+    greedy: bool = False,
 ) -> list[Attempt]:
-    """An attempt at each problem, sampled as in training, by trained models; their kinds are the attempts' tasks."""
+    """An attempt at each problem by trained models, sampled as in training or greedily; the problems' kinds are the
+    attempts' tasks."""
     config = like_rl(settings)
     rollout, policy = config.rollout, config.policies[config.roles.executor]
     async with AsyncExitStack() as stack:
@@ -205,8 +240,12 @@ async def measure(
             settings=EvalSettings(
                 k=1,
                 seed=seed,
-                sampling=Sampling(temperature=rollout.executor_temperature, max_tokens=rollout.max_tokens),
-                designer_sampling=Sampling(temperature=rollout.designer_temperature, max_tokens=rollout.max_tokens),
+                sampling=Sampling(
+                    temperature=0 if greedy else rollout.executor_temperature, max_tokens=rollout.max_tokens
+                ),
+                designer_sampling=Sampling(
+                    temperature=0 if greedy else rollout.designer_temperature, max_tokens=rollout.max_tokens
+                ),
                 style=rollout.style,
                 repair=rollout.repair,
                 limits=rollout.limits,

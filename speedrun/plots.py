@@ -55,20 +55,23 @@ def bars(systems: Mapping[str, Sequence[PassRate]], path: Path) -> None:
     _save(figure, path)
 
 
-def curve(correct: Sequence[float], active: Sequence[Sequence[str]], path: Path) -> None:
-    """Share of correct executions at each training step; the background says which role learned."""
+def curve(correct: Sequence[float], ready: Sequence[float], active: Sequence[Sequence[str]], path: Path) -> None:
+    """Shares of correct executions and of programs that can run at each training step; the background says which role
+    learned."""
     figure, axes = _figure(8, 3.2)
     shades = {"designer": "#f6e3d0", "executor": "#dce9f7"}
     for step, roles in enumerate(active):
         if len(roles) == 1:
             axes.axvspan(step - 0.5, step + 0.5, color=shades[roles[0]], linewidth=0)
-    axes.plot(range(len(correct)), correct, color=COLOURS[2], marker="o", markersize=3)
+    axes.plot(range(len(correct)), correct, color=COLOURS[2], marker="o", markersize=3, label="correct runs")
+    axes.plot(range(len(ready)), ready, color=COLOURS[0], marker=".", markersize=3, label="programs that can run")
     axes.set_xlim(-0.5, len(correct) - 0.5)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("training step")
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("share of correct runs")
+    axes.set_ylabel("share")
     axes.set_title("RL on training problems (blue: the Executor learns, orange: the Designer)", loc="left")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     _save(figure, path)
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from speedrun.plots import bars, curve
 from speedrun.settings import SpeedrunSettings
+from speedrun.teacher import AT_ONCE, STEPS
 from tasks.data import KINDS
 from trainer.evaluate import Attempt, PassRate, report_of, shares
 from trainer.run import METRICS, StepReport
@@ -57,17 +58,21 @@ class SpeedrunReport(BaseModel):
     systems: list[SystemResult]
     correct: list[float]
     """Share of correct executions at each RL step."""
+    ready: list[float]
+    """Share of designs that could run at each RL step."""
     active: list[list[str]]
     """Roles that learned at each step."""
     seconds: dict[str, float]
 
 
-def pattern(graph: GraphNode | None) -> str:
-    """How the agents of a design work together: its structure (Table 6), and whether any has a tool."""
-    if graph is None:
+def pattern(graph: GraphNode | None, program: str | None) -> str:
+    """How the agents of a design work together: its structure (Table 6), whether any has a tool, and how they are told
+    to work."""
+    if graph is None or program is None:
         return NO_PROGRAM
     tools = any(node.tools for node in graph.walk())
-    return structure(graph) + (" with a tool" if tools else "")
+    told = [how for how in (STEPS, AT_ONCE) if how in program]
+    return structure(graph) + (" with a tool" if tools else "") + f", {' and '.join(told)}" * bool(told)
 
 
 def result_of(measured: Measured) -> SystemResult:
@@ -78,7 +83,8 @@ def result_of(measured: Measured) -> SystemResult:
         accuracy=report.accuracy,
         by_kind=dict(report.by_task),
         patterns={
-            kind: shares(pattern(each.graph) for each in measured.attempts if each.task == kind) for kind in KINDS
+            kind: shares(pattern(each.graph, each.program) for each in measured.attempts if each.task == kind)
+            for kind in KINDS
         },
         agent_calls=sum(len(each.reply_tokens.get("executor", [])) for each in measured.attempts)
         / len(measured.attempts),
@@ -91,18 +97,21 @@ def write_report(
 ) -> Path:
     """Write all files into `out`; returns the page."""
     steps = [StepReport.model_validate_json(line) for line in (out / "rl" / METRICS).read_text().splitlines()]
+    if settings.pretrained is not None:  # a report is passed on, and says nothing of this machine's folders
+        settings = settings.model_copy(update={"pretrained": Path(settings.pretrained.name)})
     report = SpeedrunReport(
         settings=settings,
         weights=weights,
         systems=[result_of(each) for each in measured],
         correct=[step.correct for step in steps],
+        ready=[step.ready for step in steps],
         active=[list(step.active) for step in steps],
         seconds=seconds,
     )
     (out / REPORT).write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
     page, *pictures = (out / name for name in PAGE)
     bars({system.name: system.rates for system in report.systems}, pictures[0])
-    curve(report.correct, report.active, pictures[1])
+    curve(report.correct, report.ready, report.active, pictures[1])
     page.write_text(page_of(report), encoding="utf-8")
     return page
 

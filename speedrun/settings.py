@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,21 +25,27 @@ class SpeedrunSettings(BaseModel):
     seed: int = Field(default=0, ge=0)
     difficulty: Difficulty = Difficulty()
     architecture: Architecture = Architecture()
-    cold_problems: int = Field(default=3500, ge=1)
+    cold_problems: int = Field(default=3000, ge=1)
     """Problems of the cold start, of all kinds."""
     cold_designs: int = Field(default=2, ge=1)
     """Templates that each of them is tried with, drawn at random."""
-    designer_rows: int = Field(default=1500, ge=1)
-    """Of the cold start that are learned from at most; the Executor's are harder to learn and all taken."""
+    designer_rows: int = Field(default=60, ge=1)
+    """Of the cold start that are looked at, of each program for each kind of problem; see `speedrun.phases.lessons`."""
+    executor_rows: int = Field(default=1400, ge=1)
+    """Of the cold start that are learned from, of each kind of problem and each way of being asked."""
     train_problems: int = Field(default=4000, ge=1)
     """Problems that RL draws from."""
+    validation_problems: int = Field(default=400, ge=2)
+    """To choose learning rates on, and to try each program of the bank on."""
     test_problems: int = Field(default=800, ge=1)
     """Held out; each is attempted once by every system."""
-    sft: SFTSettings = SFTSettings(epochs=8, batch=32, learning_rate=3e-3, held_out=0.02)
+    sft: SFTSettings = SFTSettings(epochs=6, batch=32, learning_rate=3e-3, held_out=0.02)
     pretrained: Path | None = None
     """Folder of a language model that learns in place of a random one; see `of_language_model`."""
     shared: bool = False
     """One policy for both roles, in RL too, with the learning rate of the role that a stage is for."""
+    kl_roles: Literal["active", "all"] = "active"
+    """Of the RL of a shared policy; see `trainer.config`."""
     overrides: tuple[str, ...] = ()
     """Changes to the RL recipe, as `metaagent train` takes them."""
 
@@ -51,7 +58,8 @@ class SpeedrunSettings(BaseModel):
             seed=seed,
             overrides=overrides,
             cold_problems=200,
-            designer_rows=120,
+            designer_rows=6,
+            executor_rows=20,
             train_problems=1000,
             test_problems=80,
             sft=SFTSettings(epochs=1, batch=16, learning_rate=1e-3, held_out=0.05),
@@ -63,12 +71,13 @@ class SpeedrunSettings(BaseModel):
         policies = tomllib.loads(recipe.read_text(encoding="utf-8"))["policies"]
         models = [f'policies.{name}.model="{model}"' for name in policies]
         config = read_config(recipe, [f"seed={self.seed}", *self.overrides, *models, f'data.0.path="{data}"'])
-        return sharing(config) if self.shared else config
+        return sharing(config, self.kl_roles) if self.shared else config
 
 
-def sharing(config: TrainConfig) -> TrainConfig:
+def sharing(config: TrainConfig, kl_roles: str = "active") -> TrainConfig:
     """The same run with one policy for both roles: the Executor's, with the Designer's learning rate in its stages."""
     designer, executor = (config.policies[config.role_policies[role]] for role in ("designer", "executor"))
     policy = executor.model_copy(update={"designer_learning_rate": designer.learning_rate})
-    changes = {"policies": {"shared": policy}, "roles": Roles(designer="shared", executor="shared")}
+    roles = Roles(designer="shared", executor="shared")
+    changes = {"policies": {"shared": policy}, "roles": roles, "kl_roles": kl_roles}
     return TrainConfig.model_validate(config.model_copy(update=changes).model_dump())

@@ -25,8 +25,8 @@ from trainer.run import CONFIG
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "speedrun"
 LARGEST = 12_000_000
 """Bytes of all files together."""
-DATA = ("problems/cold.jsonl", "problems/train.jsonl", "problems/test.jsonl", "cold/rows.jsonl")
-LEFT_OUT = {"settings", "seconds", "correct", "active"}
+DATA = (*(f"problems/{name}.jsonl" for name in ("cold", "train", "validation", "test")), "cold/rows.jsonl")
+LEFT_OUT = {"settings", "seconds", "correct", "ready", "active"}
 """Of the report: what the recipe says elsewhere, and what is told by a run's own folder."""
 
 

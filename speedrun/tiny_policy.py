@@ -88,13 +88,27 @@ def make_policy(folder: Path, rows: Iterable[ChatRow], architecture: Architectur
     """Write an untrained policy into `folder`, in float32; returns how many weights it has. Same arguments, same
     files."""
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM
 
     shape = architecture or Architecture()
     tokenizer = make_tokenizer(rows, shape.vocabulary)
     tokenizer.save_pretrained(folder)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
+    config = model_config(shape, len(tokenizer))
+    for token in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        setattr(config, token, getattr(tokenizer, token))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+    model.save_pretrained(folder)
+    return sum(weights.numel() for weights in model.parameters())
+
+
+def model_config(shape: Architecture, vocabulary: int) -> Any:
+    """A `Qwen3Config` of this shape, without special tokens."""
+    from transformers import Qwen3Config
+
+    return Qwen3Config(
+        vocab_size=vocabulary,
         hidden_size=shape.width,
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
@@ -104,13 +118,5 @@ def make_policy(folder: Path, rows: Iterable[ChatRow], architecture: Architectur
         max_position_embeddings=shape.context,
         tie_word_embeddings=True,
         initializer_range=0.04,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
         dtype="float32",
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(config)
-    model.save_pretrained(folder)
-    return sum(weights.numel() for weights in model.parameters())

@@ -1,88 +1,159 @@
-"""The paper's comparisons as changes to one RL recipe: which runs each table or figure needs, and what the paper says.
+"""What the comparisons train: arms as changes to one RL recipe, which arms each page needs, and what the paper says.
 
-Only names and overrides; `speedrun.compare` runs them.
+Only names and settings; `speedrun.arms` runs them, `speedrun.compare` writes the pages.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
+from speedrun.tiny_policy import Architecture
+
+START = "start"
+"""What every arm of a seed begins from: the policy that was taught on that seed's cold start. It has no RL."""
+HALF = "start, half"
+"""The same with a policy of half as many weights."""
+STARTS = (START, HALF)
+HALVED = Architecture(width=80, inner=248)
+ALONE = "single agent"
+"""That policy's Executor with the program of one agent; no RL either."""
 BASE = "stagewise"
-SHARED = "shared"
-"""One policy for both roles: a setting of the speedrun, no override."""
 
-OVERRIDES: dict[str, tuple[str, ...]] = {
-    BASE: (),
-    "flat": ("rollout.questions=32", "rollout.designs=8", "rollout.executions=1", 'credit="flat"'),
-    "coupled": ('schedule="coupled"',),
-    "designer-only": ('schedule="designer-only"',),
-    "executor-only": ('schedule="executor-only"',),
-    SHARED: (),
-    "K1": ("stage_length=1",),
-    "K10": ("stage_length=10",),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    overrides: tuple[str, ...] = ()
+    """Changes to `recipes/speedrun.toml`."""
+    shared: bool = False
+    """One policy for both roles: a setting of the speedrun, no override."""
+    shuffled: bool = False
+    """Whether rewards are dealt anew among the executions of a question, so that nothing can be learned from them."""
+    start: str = START
+    kl_roles: Literal["active", "all"] = "active"
+    """For a shared policy: a setting of the speedrun, too."""
+    rates_of: str | None = None
+    """The arm whose choice of learning rates it takes; its own where None."""
+    tuned: bool = True
+    """Whether its learning rates are chosen on validation problems: the recipe's, times one of `FACTORS`."""
+
+
+FACTORS = (0.5, 1.0, 2.0)
+"""The grid that the learning rates of each arm are chosen from."""
+
+
+HALF_STEPS = "steps=20"
+"""With both roles active, or one, these are as many updates of a role as stages give it."""
+RATES = ("5e-5", "1e-4", "4e-4")
+"""The learning rates at which sharing is compared."""
+
+
+def _at(rate: str, **more: Any) -> Arm:
+    """An arm with one learning rate for both roles, which is what is compared."""
+    rates = tuple(f"policies.{role}.learning_rate={rate}" for role in ("designer", "executor"))
+    return Arm(overrides=rates, tuned=False, **more)
+
+
+ARMS: dict[str, Arm] = {
+    BASE: Arm(),
+    "designer only": Arm(overrides=('schedule="designer-only"',)),
+    "executor only": Arm(overrides=('schedule="executor-only"',)),
+    "designer only, shuffled": Arm(overrides=('schedule="designer-only"',), shuffled=True, rates_of="designer only"),
+    "executor only, shuffled": Arm(overrides=('schedule="executor-only"',), shuffled=True, rates_of="executor only"),
+    "designer only, half": Arm(overrides=('schedule="designer-only"', HALF_STEPS)),
+    "executor only, half": Arm(overrides=('schedule="executor-only"', HALF_STEPS)),
+    "coupled": Arm(overrides=('schedule="coupled"',)),
+    "coupled, half": Arm(overrides=('schedule="coupled"', HALF_STEPS)),
+    "coupled by trajectory, half": Arm(
+        overrides=('schedule="coupled"', HALF_STEPS, 'objective.aggregation="trajectory"')
+    ),
+    "2x8": Arm(overrides=("rollout.designs=2", "rollout.executions=8")),
+    "8x2": Arm(overrides=("rollout.designs=8", "rollout.executions=2")),
+    "16x1": Arm(overrides=("rollout.designs=16", "rollout.executions=1")),
+    "K=1": Arm(overrides=("stage_length=1",)),
+    "K=5": Arm(overrides=("stage_length=5",)),
+    "K=20": Arm(overrides=("stage_length=20",)),
+    **{f"separate, {rate}": _at(rate) for rate in RATES},
+    **{f"separate, half, {rate}": _at(rate, start=HALF) for rate in RATES},
+    **{f"shared, {rate}": _at(rate, shared=True) for rate in RATES},
+    **{f"shared, KL on both roles, {rate}": _at(rate, shared=True, kl_roles="all") for rate in RATES},
 }
-"""By name, the changes to `recipes/speedrun.toml`. Steps and executions per step are the same for all."""
 
-BEFORE = "before"
-"""A system that needs no run of its own: the checkpoint that all runs start from."""
-
-ALONE = "single-agent"
-"""One that needs none either: that checkpoint's Executor with the program of one agent."""
-
-CROSS: dict[str, tuple[bool, bool]] = {"trained-designer": (True, False), "trained-executor": (False, True)}
-"""Systems of roles with different checkpoints: whether designer and executor are those that `BASE` has trained."""
+WITH_FIXED = (START, "executor only")
+"""Whose Executors are tried with each program of the bank, too: is the best one another after RL?"""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     title: str
     systems: dict[str, str]
-    """What a row is called -> the variant, or `BEFORE`."""
+    """What a row is called -> the arm, `START` or `ALONE`."""
     paper: str
     """What the paper reports, in one sentence."""
+    unequal: str = ""
+    """What is not the same for all arms, beside what is compared."""
 
 
+GATE = "gate"
 COMPARISONS: dict[str, Comparison] = {
+    GATE: Comparison(
+        "Whether either role can learn at all",
+        {
+            "before RL": START,
+            "Executor alone learns": "executor only",
+            "Designer alone learns": "designer only",
+            "Executor, rewards shuffled": "executor only, shuffled",
+            "Designer, rewards shuffled": "designer only, shuffled",
+        },
+        "nothing of the kind. No other comparison means anything where this one fails.",
+    ),
     "training": Comparison(
         "One agent, after SFT, after RL (Tables 1, 2, 6 and 10)",
-        {"single agent": ALONE, "SFT": BEFORE, "SFT and RL": BASE},
+        {"single agent": ALONE, "SFT": START, "SFT and RL": BASE},
         "Qwen3-8B averages 27.2 % as a single agent, 32.2 % after SFT, 38.3 % after RL; on math its designs move from "
         "ensembles (37 to 51 % of them, then 9 to 11 %) to reflection (21 to 41 %, then 45 to 73 %).",
     ),
     "tree": Comparison(
         "Hierarchical rollouts against flat ones (Table 3)",
-        {"M=4, N=4": BASE, "M=8, N=1, twice the questions": "flat"},
+        {"M=2, N=8": "2x8", "M=4, N=4": BASE, "M=8, N=2": "8x2", "M=16, N=1": "16x1"},
         "The tree of 4 designs with 4 executions each is above 8 designs run once: AIME24 40.0 against 33.3 %.",
+        "designs a step: 32, 64, 128 and 256, at equal executions and updates",
     ),
     "schedule": Comparison(
         "Which role learns when (Table 4, Figure 3)",
         {
-            "before RL": BEFORE,
-            "stagewise": BASE,
-            "coupled": "coupled",
-            "designer only": "designer-only",
-            "executor only": "executor-only",
+            "before RL": START,
+            "stagewise: 20 updates of each role": BASE,
+            "coupled: 20 of each": "coupled, half",
+            "coupled, loss by trajectory: 20 of each": "coupled by trajectory, half",
+            "coupled: 40 of each": "coupled",
+            "Designer only: 20": "designer only, half",
+            "Designer only: 40": "designer only",
+            "Executor only: 20": "executor only, half",
+            "Executor only: 40": "executor only",
         },
         "Stagewise 44.8 % on math, executor-only 39.6 %, designer-only 38.6 %, coupled 36.7 %.",
+        "executions: arms with 20 updates and no stages have half as many",
     ),
     "sharing": Comparison(
         "One policy for both roles or two (Table 5)",
-        {"a policy for each": BASE, "one for both": SHARED},
+        {
+            "before RL": START,
+            "before RL, half the size": HALF,
+            **{
+                name: name
+                for rate in RATES
+                for how in ("separate", "separate, half", "shared", "shared, KL on both roles")
+                for name in (f"{how}, {rate}",)
+            },
+        },
         "Shared is above separate: AIME24 40.0 against 33.3 %.",
+        "weights: two separate policies have twice as many, two of half the size as many",
     ),
     "stage-length": Comparison(
         "Steps per stage (Figure 4; K = 1, 10, 30 of the paper, scaled)",
-        {"K=1": "K1", "K=5": BASE, "K=10": "K10"},
+        {"K=1": "K=1", "K=5": "K=5", "K=10": BASE, "K=20, each role once": "K=20"},
         "One-step alternation is unstable and collapses; the longest stages (30 steps) end best.",
-    ),
-    "cross": Comparison(
-        "Which role brings the gain",
-        {
-            "neither trained": BEFORE,
-            "designer trained": "trained-designer",
-            "executor trained": "trained-executor",
-            "both trained": BASE,
-        },
-        "Training both roles is above training either one (Table 4); reward rises sharply in executor stages.",
+        "which role learns last, and for how long without a pause",
     ),
 }

@@ -24,5 +24,6 @@ def multiply(a: int, b: int) -> str:
 tools = ToolRegistry()
 numbers = {"a": {"type": "integer"}, "b": {"type": "integer"}}
 tools.register("multiply", multiply, "a * b", {"type": "object", "properties": numbers, "required": ["a", "b"]})
-solver = AgentNode("Solver", "Solve the problem, multiply with the tool. Write the answer in \\boxed{}.", tools, 3)
+task = "Solve the problem step by step, multiply with the tool. Write the answer in \\boxed{}."
+solver = AgentNode("Solver", task, tools, max_turns=3)
 workflow = Workflow("tool").add_node(solver)

@@ -1,6 +1,6 @@
 """Five agents solve the problem independently; the majority wins.
 
-Use when there are many steps and each may go wrong.
+Use when each may go wrong in a way of its own.
 """
 
 # /// template
@@ -12,6 +12,11 @@ Use when there are many steps and each may go wrong.
 
 from workflow import AgentNode, EnsembleNode, Workflow
 
-task = "Solve the problem step by step. Write the answer in \\boxed{}."
-solvers = [AgentNode(name, task, max_turns=1) for name in ("Ann", "Ben", "Cleo", "Dan", "Eve")]
+solvers = [
+    AgentNode("Ann", "Solve the problem step by step. Write the answer in \\boxed{}.", max_turns=1),
+    AgentNode("Ben", "Solve the problem step by step. Write the answer in \\boxed{}.", max_turns=1),
+    AgentNode("Cleo", "Solve the problem step by step. Write the answer in \\boxed{}.", max_turns=1),
+    AgentNode("Dan", "Solve the problem step by step. Write the answer in \\boxed{}.", max_turns=1),
+    AgentNode("Eve", "Solve the problem step by step. Write the answer in \\boxed{}.", max_turns=1),
+]
 workflow = Workflow("vote").add_node(EnsembleNode("Vote", solvers, strategy="majority_vote"))

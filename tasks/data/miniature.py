@@ -3,9 +3,9 @@ r"""A family of small problems with one right answer each, for policies of a few
 How agents work together matters by the nature of the kinds:
 
     sum      "What is 47 + 38?"                           one agent is enough
-    chain    "Add up 47, 18, 63, 21."                     many easy steps: errors add up, and differ from try to try
+    chain    "Add up 4, 8, 6, 2."                         many easy steps: errors add up, and differ from try to try
     product  "What is 48 * 77?"                           more than can be done in the head: needs a tool
-    pair     "Which two of 13, 18, 22, 37 add up to 40?"  hard to find, easy to check
+    pair     "Which two of 13, 18, 21, 24 add up to 39?"  hard to find, easy to check
 
 Problems are drawn from a seed; which split one belongs to follows from its text alone, so splits are disjoint whatever
 the seeds. Answers are graded as any math answer is. Nothing here solves a problem step by step or writes files.
@@ -44,11 +44,11 @@ class Difficulty:
     """How large the problems are. Digits are what each number has, terms and numbers are how many there are."""
 
     sum_digits: int = 2
-    chain_digits: int = 2
+    chain_digits: int = 1
     chain_terms: int = 4
     product_digits: int = 2
     pair_numbers: int = 4
-    pair_largest: int = 40
+    pair_largest: int = 25
 
     def __post_init__(self) -> None:
         least = {"chain_terms": 3, "pair_numbers": 3, "pair_largest": PAIR_SMALLEST + self.pair_numbers - 1}

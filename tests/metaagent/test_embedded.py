@@ -23,15 +23,15 @@ KNOWN = "What is 47 + 38?"
     [
         (KNOWN, True),
         (f"\n{KNOWN}\n", True),
-        ("Add up 47, 18, 63, 21.", True),
-        ("Which two of 13, 18, 22, 37 add up to 40?", True),
+        ("Add up 4, 8, 6, 2.", True),
+        ("Which two of 13, 18, 21, 24 add up to 39?", True),
         (f"{KNOWN} Explain.", False),
         ("What is a monoid?", False),
         ("What is 470 + 38?", False),
         ("What is 482 * 771?", False),
-        ("Add up 47, 18, 63.", False),
-        ("Which two of 13, 18, 22, 27, 37 add up to 40?", False),
-        ("Which two of 13, 18, 22, 41 add up to 40?", False),
+        ("Add up 4, 8, 6.", False),
+        ("Which two of 11, 13, 18, 21, 24 add up to 39?", False),
+        ("Which two of 13, 18, 21, 26 add up to 39?", False),
     ],
 )
 def test_it_knows_single_questions_as_large_as_it_was_taught(problem: str, known: bool) -> None:

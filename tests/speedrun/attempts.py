@@ -28,6 +28,7 @@ def attempt(
         verdict="correct" if correct else "wrong",
         failure=None if graph else "program_rejected",
         designer=designer,
+        program=None if graph is None else "workflow",
         graph=graph,
         reply_tokens={"executor": [9] * calls},
         duration_s=0.1,

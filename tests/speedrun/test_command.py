@@ -9,7 +9,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from speedrun import compare
 from speedrun.__main__ import main, speedrun
 from speedrun.settings import SpeedrunSettings
 
@@ -28,21 +27,3 @@ def test_a_folder_holds_one_speedrun(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"seed=1, not 2. Fix: use another folder"):
         asyncio.run(speedrun(SpeedrunSettings(seed=2), tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "which comparison? Fix: name one of training, tree"),
-        (["tree", "--seeds", "1"], "--seeds 1: intervals are given for 2 to 8"),
-        (["tree"], "holds no speedrun. Fix: make speedrun"),
-    ],
-)
-def test_a_comparison_that_cannot_be_made_is_refused_first(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        compare.main([*arguments, "--speedrun", str(tmp_path / "none"), "--out", str(tmp_path / "out")])
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -12,11 +12,19 @@ from speedrun.settings import SpeedrunSettings
 from tasks.data.miniature import KINDS
 
 
-def test_patterns_are_structures_and_tools() -> None:
-    assert [pattern(graph) for graph in (AGENT, TOOL, ENSEMBLE, None)] == [
+def test_patterns_are_structures_tools_and_what_agents_are_told() -> None:
+    graphs = (
+        (AGENT, "at once"),
+        (TOOL, "step by step"),
+        (ENSEMBLE, "step by step ... at once"),
+        (AGENT, ""),
+        (None, ""),
+    )
+    assert [pattern(graph, program) for graph, program in graphs] == [
+        "single, at once",
+        "single with a tool, step by step",
+        "ensemble, step by step and at once",
         "single",
-        "single with a tool",
-        "ensemble",
         "no program",
     ]
 
@@ -44,6 +52,7 @@ def report(*right: int) -> SpeedrunReport:
             for place, count in enumerate(right)
         ],
         correct=[0.25, 0.5],
+        ready=[1.0, 0.9],
         active=[["executor"], ["designer"]],
         seconds={"cold start": 20.0, "evaluation": 40.4},
     )
@@ -66,7 +75,7 @@ def test_pictures_are_drawn(tmp_path: Path) -> None:
 
     found = report(50, 60)
     bars({system.name: system.rates for system in found.systems}, tmp_path / "bars.png")
-    curve(found.correct, found.active, tmp_path / "curve.png")
+    curve(found.correct, found.ready, found.active, tmp_path / "curve.png")
     points({"one": [0.1, 0.2], "two": [0.3, 0.3]}, "Title", tmp_path / "points.png")
     for name in ("bars", "curve", "points"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

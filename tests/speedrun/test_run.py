@@ -9,10 +9,12 @@ import hashlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from speedrun.phases import programs
 from speedrun.settings import SpeedrunSettings
 from speedrun.tiny_policy import Architecture
 from speedrun.variants import COMPARISONS
@@ -29,6 +31,7 @@ SMALL = SpeedrunSettings(
     cold_problems=24,
     cold_designs=4,
     train_problems=40,
+    validation_problems=4,
     test_problems=8,
     sft=SFTSettings(epochs=1, batch=16, learning_rate=3e-3),
     overrides=("steps=2", "stage_length=1", "rollout.questions=2", "rollout.designs=2", "rollout.executions=2"),
@@ -115,18 +118,35 @@ def test_prompts_and_programs_take_few_tokens(finished: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_comparison_trains_tests_and_is_resumed(finished: Path, tmp_path: Path) -> None:
-    """The one that needs all kinds of systems: untrained, trained, and roles of either."""
+def test_a_comparison_trains_tests_and_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seeds, each from its own start; runs are kept, and a folder holds comparisons of one size."""
     from speedrun.compare import main
 
-    arguments = ["cross", "--seeds", "2", "--speedrun", str(finished), "--out", str(tmp_path)]
+    arms = {"before": "start", "one": "executor only", "other": "designer only, shuffled"}
+    monkeypatch.setitem(COMPARISONS, "gate", replace(COMPARISONS["gate"], systems=arms))
+    (tmp_path / "small.json").write_text(SMALL.model_dump_json())
+    out = tmp_path / "out"
+    arguments = ["gate", "--seeds", "2", "--settings", str(tmp_path / "small.json"), "--out", str(out)]
     main(arguments)
-    page = (tmp_path / "cross.md").read_text()
-    for system in COMPARISONS["cross"].systems:
-        assert f"\n| {system} | 0." in page
-    results = {path: path.read_bytes() for path in tmp_path.glob("*/seed-*/attempts/results.jsonl")}
-    assert len(results) == 8
-    assert all(text.count(b"\n") == 8 for text in results.values())
-    assert len(list(tmp_path.glob("*/seed-*/rl"))) == 2
+    page = (out / "gate.md").read_text()
+    assert all(f"\n| {system} | 0." in page for system in arms)
+    assert "**The gate FAILS" in page  # two steps teach nobody anything
+    assert "\n| executor only | " in page
+    assert "\n| designer only | " in page  # whose choice of learning rates the shuffled one takes
+    results = {path: path.read_bytes() for path in out.glob("**/attempts/results.jsonl")}
+    assert {(path.parts[-4], text.count(b"\n")) for path, text in results.items()} == {
+        ("seed-0", 8),
+        ("seed-1", 8),
+        ("seed-1000", 4),
+    }
+    assert len(results) == 2 * 3 + 2 * 3
+    drawn = [(out / f"seed-{seed}" / "start" / "problems" / "test.jsonl").read_bytes() for seed in (0, 1)]
+    assert drawn[0] != drawn[1]
+    assert len(list(out.glob("seed-*/start/fixed/*"))) == 2 * len(programs())
+    (out / "seed-1" / "executor only" / "done").unlink()
     main(arguments)
     assert {path: path.read_bytes() for path in results} == results
+    other = SMALL.model_copy(update={"cold_problems": 3000})
+    (tmp_path / "other.json").write_text(other.model_dump_json())
+    with pytest.raises(SystemExit, match=r"cold_problems=24, not 3000. Fix: use another folder"):
+        main([*arguments, "--settings", str(tmp_path / "other.json")])

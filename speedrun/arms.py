@@ -1,0 +1,198 @@
+"""Runs of the comparisons: for each seed a policy taught on a cold start of its own, and arms that train it by RL.
+
+    OUT/seed-S/start/...           a speedrun up to its fine-tuned policy, and the problems of this seed
+    OUT/seed-S/ARM/rl/...          an arm's run
+    OUT/seed-S/ARM/attempts/...    at the held-out problems, sampled as in training; `greedy/` at temperature 0
+    OUT/seed-S/ARM/fixed/...       at the validation problems, with each program of the bank
+    OUT/tuning/seed-S/ARM at F/... an arm with F times the recipe's learning rates, at the validation problems only
+
+What is done is not done again. Compares nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from metaagent.opening import open_sandbox
+from metaagent.terminal import note
+from sandbox.protocol import Sandbox
+from speedrun import phases
+from speedrun.settings import SpeedrunSettings
+from speedrun.tiny_policy import Architecture
+from speedrun.variants import ALONE, ARMS, HALVED, START, STARTS, WITH_FIXED, Arm
+from tasks import Problem, read_task
+from trainer.disk import read_records
+from trainer.distill import ROWS
+from trainer.evaluate import RESULTS, Attempt
+from trainer.rollout import derived_seed
+from trainer.run import METRICS, OneProcess, StepReport
+from trainer.sft import MODEL
+from trainer.trees import QuestionTree
+
+RL, ATTEMPTS, GREEDY, FIXED, LOG, DONE, TUNING = "rl", "attempts", "greedy", "fixed", "log", "done", "tuning"
+RUN_TIMEOUT_S = 4 * 3600
+
+
+class Shuffled(OneProcess):
+    """The control: each execution of a question gets the reward of another one, drawn at random."""
+
+    async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
+        return [shuffled(tree, seed) for tree in await super().rollout(problems, seed, folder)]
+
+
+def shuffled(tree: QuestionTree, seed: int) -> QuestionTree:
+    """The tree with the rewards of its executions dealt anew."""
+    rewards = [execution.reward for execution in tree.executions]
+    random.Random(derived_seed(seed, tree.problem.id, "shuffled")).shuffle(rewards)
+    dealt = iter(rewards)
+    designs = [
+        replace(design, executions=[replace(each, reward=next(dealt)) for each in design.executions])
+        for design in tree.designs
+    ]
+    return replace(tree, designs=designs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One arm of one seed, or what it starts from."""
+
+    name: str
+    seed: int
+    factor: float = 1.0
+    """Of the recipe's learning rates."""
+    tuning: bool = False
+    """Whether it is only to be attempted at the validation problems."""
+
+    def seed_folder(self, out: Path) -> Path:
+        return (out / TUNING if self.tuning else out) / f"seed-{self.seed}"
+
+    def folder(self, out: Path) -> Path:
+        tried = self.tuning and self.name not in STARTS
+        return self.seed_folder(out) / (f"{self.name} at {self.factor:g}" if tried else self.name)
+
+    @property
+    def start(self) -> Job:
+        name = self.name if self.name in STARTS else ARMS[self.name].start if self.name in ARMS else START
+        return replace(self, name=name, factor=1.0)
+
+
+def arm_settings(settings: SpeedrunSettings, arm: Arm, factor: float = 1.0) -> SpeedrunSettings:
+    """A seed's settings with an arm's changes on top, and `factor` times the recipe's learning rates where the arm
+    names none."""
+    policies = phases.like_rl(settings).policies
+    rates = (
+        () if factor == 1 else (f"policies.{n}.learning_rate={p.learning_rate * factor:g}" for n, p in policies.items())
+    )
+    changes = {
+        "architecture": architecture(settings, arm.start),
+        "shared": arm.shared,
+        "kl_roles": arm.kl_roles,
+        "overrides": (*settings.overrides, *rates, *arm.overrides),
+    }
+    return settings.model_copy(update=changes)
+
+
+async def run(job: Job, settings: SpeedrunSettings, out: Path) -> None:
+    """Train one arm, or what arms start from, and attempt its seed's problems with it."""
+    own, first = job.folder(out), job.seed_folder(out) / START
+    tuned = (job.start.folder(out) / phases.SFT / MODEL).resolve()
+    settings = settings.model_copy(update={"seed": job.seed})
+    async with open_sandbox("process", grading=True) as sandbox:
+        if job.name in STARTS:
+            await taught(settings, job.name, own, first, sandbox)
+        designer = executor = tuned
+        if job.name in ARMS:
+            data = (first / phases.PROBLEMS / "train.jsonl").resolve()
+            config = arm_settings(settings, ARMS[job.name], job.factor).rl(tuned, data)
+            runtime = (Shuffled if ARMS[job.name].shuffled else OneProcess)(config, sandbox)
+            models = await phases.reinforce(runtime, own / RL, lambda _: None)
+            designer, executor = models[config.roles.designer], models[config.roles.executor]
+
+        async def measure(problems: Sequence[Problem], where: str, program: str | None, greedy: bool = False) -> None:
+            await phases.measure(
+                settings,
+                problems,
+                executor,
+                sandbox,
+                own / where,
+                lambda _: None,
+                designer=None if program is not None else designer,
+                program=program,
+                seed=job.seed,
+                greedy=greedy,
+            )
+
+        bank = phases.programs()
+        validation = read_task(f"problems:{first / phases.PROBLEMS / 'validation.jsonl'}")
+        if job.tuning:
+            if job.name not in STARTS:
+                await measure(validation, ATTEMPTS, None)
+            return
+        alone = bank[phases.SINGLE].program if job.name == ALONE else None
+        test = read_task(f"problems:{first / phases.PROBLEMS / 'test.jsonl'}")
+        await measure(test, ATTEMPTS, alone)
+        await measure(test[: len(test) // 2], GREEDY, alone, greedy=True)
+        if job.name in WITH_FIXED:
+            for program in bank.values():
+                await measure(validation[: len(validation) // 2], f"{FIXED}/{program.name}", program.program)
+
+
+async def taught(settings: SpeedrunSettings, name: str, out: Path, first: Path, sandbox: Sandbox) -> None:
+    """A speedrun up to its fine-tuned policy; problems and cold start are those of the seed's `first` one."""
+    cold, _ = phases.write_all_problems(settings, first / phases.PROBLEMS)
+    await phases.cold_start(settings, cold, sandbox, first / phases.COLD, lambda _: None)
+    rows = phases.lessons(settings, first / phases.COLD / ROWS)
+    settings = settings.model_copy(update={"architecture": architecture(settings, name)})
+    model = phases.untrained(settings, rows, out / "untrained")
+    phases.fine_tune(settings, model, rows, out / phases.SFT, lambda *_: None)
+
+
+def architecture(settings: SpeedrunSettings, start: str) -> Architecture:
+    """Of the policy that `start` teaches: the settings', or half of it."""
+    return settings.architecture if start == START else HALVED
+
+
+def run_all(jobs: Iterable[Job], out: Path, workers: int) -> None:
+    """What the jobs start from, then they, `workers` at a time, each in a process of one thread; what is done is not
+    done again."""
+
+    def once(job: Job) -> None:
+        folder = job.folder(out)
+        if (folder / DONE).exists():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        note(f"seed {job.seed}: {folder.name}")
+        command = [sys.executable, "-m", "speedrun.compare", "--one", job.name, "--out", str(out)]
+        command += ["--seed", str(job.seed), "--factor", str(job.factor), *["--tuning"] * job.tuning]
+        with (folder / LOG).open("w") as log:
+            ended = subprocess.run(command, stdout=log, stderr=log, timeout=RUN_TIMEOUT_S)
+        if ended.returncode != 0:
+            raise RuntimeError(f"seed {job.seed}: {folder.name} failed; see {folder / LOG}. The same command goes on")
+        (folder / DONE).touch()
+
+    jobs = list(jobs)
+    starts = dict.fromkeys(job.start for job in jobs)
+    firsts = dict.fromkeys(replace(start, name=START) for start in starts)
+    with ThreadPoolExecutor(workers) as pool:
+        for each in (
+            firsts,
+            (start for start in starts if start not in firsts),
+            (job for job in jobs if job not in starts),
+        ):
+            list(pool.map(once, each))
+
+
+def attempts_of(folder: Path) -> list[Attempt]:
+    return [attempt for _, attempt in read_records(folder / RESULTS, Attempt)]
+
+
+def steps_of(folder: Path) -> list[StepReport]:
+    """Of an arm's folder; none where it has no RL."""
+    path = folder / RL / METRICS
+    return [step for _, step in read_records(path, StepReport)] if path.exists() else []

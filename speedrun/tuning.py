@@ -1,0 +1,46 @@
+"""Learning rates for each arm of a comparison: the recipe's, times one of `FACTORS`, by what is right most often.
+
+One seed of its own, whose held-out problems are never looked at; its validation problems choose. Compares no arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+
+from speedrun.arms import ATTEMPTS, Job, attempts_of, run_all
+from speedrun.variants import ARMS, FACTORS
+
+SEED = 1000
+"""Of the runs that choose; comparisons have seeds from 0."""
+
+
+def chosen(names: Iterable[str], out: Path, workers: int) -> dict[str, dict[float, float]]:
+    """Of each arm that is tuned, the share of validation problems right at each factor; runs what is missing."""
+    tuned = dict.fromkeys(tuner(name) for name in names)
+    jobs = {
+        (name, factor): Job(name=name, seed=SEED, factor=factor, tuning=True)
+        for name in tuned
+        if name is not None
+        for factor in FACTORS
+    }
+    run_all(jobs.values(), out, workers)
+    found: dict[str, dict[float, float]] = {}
+    for (name, factor), job in jobs.items():
+        right = fmean(each.correct for each in attempts_of(job.folder(out) / ATTEMPTS))
+        found.setdefault(name, {})[factor] = right
+    return found
+
+
+def tuner(name: str) -> str | None:
+    """The arm whose runs choose the rates of this one; None where its rates are given, or it has no RL."""
+    if name not in ARMS or not ARMS[name].tuned:
+        return None
+    return ARMS[name].rates_of or name
+
+
+def factor_of(name: str, found: Mapping[str, Mapping[float, float]]) -> float:
+    """The best factor for an arm, the lower of two alike; 1 where it is not tuned."""
+    rates = found.get(tuner(name) or "", {1.0: 0.0})
+    return max(sorted(rates), key=lambda factor: rates[factor])

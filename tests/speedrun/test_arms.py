@@ -1,0 +1,153 @@
+"""Arms: each a valid run, differing in what its name says; the control deals rewards anew and changes nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from speedrun.arms import Job, arm_settings, shuffled
+from speedrun.settings import SpeedrunSettings
+from speedrun.tuning import factor_of, tuner
+from speedrun.variants import ALONE, ARMS, BASE, COMPARISONS, GATE, HALF, HALVED, RATES, START, STARTS
+from tasks.problems import Problem
+from trainer.config.schema import TrainConfig
+from trainer.config.toml_file import ConfigError
+from trainer.trees import DesignResult, Execution, QuestionTree
+from workflow.trace import Rewarded, RewardTerm
+
+
+def config(name: str, factor: float = 1.0) -> TrainConfig:
+    return arm_settings(SpeedrunSettings(seed=7), ARMS[name], factor).rl(Path("/m"), Path("/d.jsonl"))
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_every_arm_is_a_run_with_as_many_executions_a_step(name: str) -> None:
+    found, base = config(name), config(BASE)
+    executions = [each.rollout.questions * each.rollout.designs * each.rollout.executions for each in (found, base)]
+    assert executions[0] == executions[1]
+    assert (found.seed, found.data[0].path) == (7, Path("/d.jsonl"))
+    assert {policy.model for policy in found.policies.values()} == {"/m"}
+
+
+def test_arms_differ_in_what_their_names_say() -> None:
+    shapes = {name: (config(name).rollout.designs, config(name).rollout.executions) for name in ("2x8", "8x2", "16x1")}
+    assert shapes == {"2x8": (2, 8), "8x2": (8, 2), "16x1": (16, 1)}
+    names = ("coupled", "designer only", "executor only, shuffled", "coupled by trajectory, half")
+    assert [config(name).schedule for name in names] == ["coupled", "designer-only", "executor-only", "coupled"]
+    assert [config(name).objective.aggregation for name in names] == ["group", "group", "group", "trajectory"]
+    assert [config(name).stage_length for name in ("K=1", "K=5", BASE, "K=20")] == [1, 5, 10, 20]
+    assert [config(name).steps for name in ("coupled", "coupled, half", "designer only, half")] == [40, 20, 20]
+    assert {name for name, arm in ARMS.items() if arm.shuffled} == {name for name in ARMS if "shuffled" in name}
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_arms_of_sharing_learn_at_the_same_rate_in_both_roles(rate: str) -> None:
+    names = [f"{how}, {rate}" for how in ("separate", "separate, half", "shared", "shared, KL on both roles")]
+    found = [config(name) for name in names]
+    assert [len(each.policies) for each in found] == [2, 2, 1, 1]
+    assert [each.kl_roles for each in found] == ["active", "active", "active", "all"]
+    for each in found:
+        assert {each.learning_rate(each.role_policies[role], {role}) for role in ("designer", "executor")} == {
+            float(rate)
+        }
+    learns = {"learning_rate", "designer_learning_rate"}
+    first, *others = [policy.model_dump(exclude=learns) for each in found for policy in each.policies.values()]
+    assert all(policy == first for policy in others)
+    assert [ARMS[name].start for name in names] == [START, HALF, START, START]
+
+
+def test_half_the_weights_are_half_as_many() -> None:
+    pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    from transformers import Qwen3ForCausalLM
+
+    from speedrun.tiny_policy import model_config
+
+    with torch.device("meta"):
+        whole, half = (
+            sum(weights.numel() for weights in Qwen3ForCausalLM(model_config(each, each.vocabulary)).parameters())
+            for each in (SpeedrunSettings().architecture, HALVED)
+        )
+    assert half / whole == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_factor_multiplies_the_learning_rates_that_an_arm_does_not_name() -> None:
+    def rates(name: str, factor: float) -> list[float]:
+        return [policy.learning_rate for policy in config(name, factor).policies.values()]
+
+    assert rates("coupled", 2) == pytest.approx([2 * rate for rate in rates("coupled", 1)])
+    assert rates("separate, 1e-4", 2) == [1e-4, 1e-4]
+    assert not any(ARMS[name].tuned for name in COMPARISONS["sharing"].systems.values() if name in ARMS)
+
+
+def test_each_job_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    arm = Job(name="coupled", seed=1)
+    tried = Job(name="coupled", seed=1000, factor=0.5, tuning=True)
+    assert arm.folder(tmp_path) == tmp_path / "seed-1" / "coupled"
+    assert tried.folder(tmp_path) == tmp_path / "tuning" / "seed-1000" / "coupled at 0.5"
+    assert tried.start.folder(tmp_path) == tmp_path / "tuning" / "seed-1000" / START
+    assert Job(name="separate, half, 1e-4", seed=2).start.folder(tmp_path) == tmp_path / "seed-2" / HALF
+    assert Job(name=ALONE, seed=2, factor=2.0).start == Job(name=START, seed=2)
+
+
+def test_arms_take_the_factor_that_was_right_most_often_the_lower_of_two_alike() -> None:
+    found = {"designer only": {0.5: 0.3, 1.0: 0.4, 2.0: 0.2}, "coupled": {2.0: 0.3, 0.5: 0.2, 1.0: 0.3}}
+    names = ("designer only", "designer only, shuffled", "coupled", "separate, 1e-4", START, ALONE)
+    assert [factor_of(name, found) for name in names] == [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    found["designer only"][2.0] = 0.5
+    assert [factor_of(name, found) for name in names] == [2.0, 2.0, 1.0, 1.0, 1.0, 1.0]
+    assert [tuner(name) for name in names] == ["designer only", "designer only", "coupled", None, None, None]
+
+
+def test_comparisons_name_known_systems_and_a_wrong_override_is_said() -> None:
+    known = {*STARTS, ALONE, *ARMS}
+    assert all(set(comparison.systems.values()) <= known for comparison in COMPARISONS.values())
+    assert [ARMS[name].shuffled for name in list(COMPARISONS[GATE].systems.values())[1:]] == [False, False, True, True]
+    with pytest.raises(ConfigError, match=r"rollout\.design"):
+        SpeedrunSettings(overrides=("rollout.design=3",)).rl(Path("/m"), Path("/d"))
+
+
+def tree() -> QuestionTree:
+    def execution(index: int, reward: float) -> Execution:
+        correct = RewardTerm(name="correct", value=reward, weight=1.0, reason="said")
+        return Execution(
+            index=index,
+            reward=Rewarded(total=reward, terms=[correct]),
+            failure="program_rejected" if index == 3 else None,
+            duration_s=index,
+        )
+
+    designs = [
+        DesignResult(
+            index=number,
+            program=f"program {number}",
+            graph=None,
+            failure=None,
+            trajectories=[],
+            executions=[execution(index, float(index == 0 or number == 1)) for index in range(4)],
+        )
+        for number in range(3)
+    ]
+    problem = Problem(id="p", question="What is 1 + 1?", domain="math", gold="2")
+    return QuestionTree(problem=problem, designs=designs)
+
+
+def test_shuffled_rewards_are_the_same_ones_at_other_executions() -> None:
+    def dealt(made: QuestionTree) -> list[float]:
+        return [each.reward.terms[0].value for each in made.executions]
+
+    before = tree()
+    after = [shuffled(before, seed) for seed in range(400)]
+    assert all(Counter(dealt(each)) == Counter(dealt(before)) for each in after)
+    assert shuffled(before, 3) == shuffled(before, 3)
+    assert len({tuple(dealt(each)) for each in after}) > 100
+    # 6 of 12 are right: each execution is in about half of the deals, whatever it was before.
+    for place in range(12):
+        assert sum(dealt(each)[place] for each in after) / 400 == pytest.approx(0.5, abs=0.1)
+    for one, other in zip(before.designs, after[0].designs, strict=True):
+        assert (one.program, one.index) == (other.program, other.index)
+        assert [(e.index, e.failure, e.duration_s) for e in one.executions] == [
+            (e.index, e.failure, e.duration_s) for e in other.executions
+        ]
