@@ -95,6 +95,9 @@ class Sample:
     temperature: float = 1.0
     group: str = ""
     """Samples with equal `group` (a role and a question) count as one where the loss averages over groups."""
+    held: bool = False
+    """Whether only a KL term speaks of it, whose mean over such samples is one of its own: they change no weight of
+    the others."""
 
 
 class NoTokens(ValueError):

@@ -210,7 +210,7 @@ class TrainConfig(_Section):
     objective: PolicyObjective = PolicyObjective()
     kl_roles: Literal["active", "all"] = "active"
     """Whose replies the KL term of `objective` holds: those of the roles that learn, or, where both roles have one
-    policy, of the other one, too."""
+    policy, of the other one, too, in a mean of its own."""
     checkpoint_every: Count = 10
     checkpoints_kept: Count = 3
     traces_kept: Count | None = None

@@ -77,6 +77,7 @@ def samples_by_policy(
                     loss_mask=trajectory.loss_mask,
                     behaviour_logprobs=trajectory.behaviour_logprobs,
                     advantage=advantage if role in active else 0.0,
+                    held=role not in active,
                     temperature=trajectory.temperature,
                     group=f"{role}/{trajectory.coordinates.question}",
                 )

@@ -58,28 +58,29 @@ def mini_batches(samples: Sequence[Sample], objective: Objective) -> list[dict[i
     """For each optimizer step that has anything to compute: which samples are computed, and the weight of each one's
     tokens in that step's loss (`trainer.update.loss.sample_weights`).
 
-    Samples are dealt in their order into `objective.mini_batches` parts of nearly equal size. Those with advantage 0
-    count in the weights of the others; without KL they are not computed.
+    Samples are dealt in their order into `objective.mini_batches` parts of nearly equal size, those that are only held
+    apart from the others, with weights of their own. Those with advantage 0 count in the weights of the others; without
+    KL they are not computed.
     """
     if isinstance(objective, ImitationObjective):
         lengths = [sum(sample.loss_mask) for sample in samples]
         all_alike = sample_weights(lengths, [""] * len(samples), "token")
         part = {index: weight for index, weight in enumerate(all_alike) if lengths[index]}
         return [part] if part else []
-    count, steps = len(samples), objective.mini_batches
-    parts: list[dict[int, float]] = []
-    for number in range(steps):
-        indices = range(count * number // steps, count * (number + 1) // steps)
-        lengths = [sum(samples[index].loss_mask) for index in indices]
-        each = sample_weights(lengths, [samples[index].group for index in indices], objective.aggregation)
-        part = {
-            index: weight
-            for index, weight, length in zip(indices, each, lengths, strict=True)
-            if length and (samples[index].advantage or objective.kl_coefficient)
-        }
-        if part:
-            parts.append(part)
-    return parts
+    parts: list[dict[int, float]] = [{} for _ in range(objective.mini_batches)]
+    for held in (False, True):
+        dealt = [index for index, sample in enumerate(samples) if sample.held is held]
+        for number, part in enumerate(parts):
+            first, last = (len(dealt) * place // len(parts) for place in (number, number + 1))
+            indices = dealt[first:last]
+            lengths = [sum(samples[index].loss_mask) for index in indices]
+            each = sample_weights(lengths, [samples[index].group for index in indices], objective.aggregation)
+            part |= {
+                index: weight
+                for index, weight, length in zip(indices, each, lengths, strict=True)
+                if length and (samples[index].advantage or objective.kl_coefficient)
+            }
+    return [part for part in parts if part]
 
 
 def micro_batches(lengths: Sequence[int], budget: int, before: int = 0) -> list[list[int]]:

@@ -125,7 +125,8 @@ def test_an_anchored_policy_gets_the_samples_of_its_role_that_does_not_learn_wit
     plain = samples_by_policy([TREE], "tree", one, {"executor"})["p0"]
     held = samples_by_policy([TREE], "tree", one, {"executor"}, anchored=True)["p0"]
     assert [sample for sample in held if sample.group == "executor/q"] == plain
-    assert [sample.advantage for sample in held if sample.group == "designer/q"] == [0.0, 0.0]
+    assert [(s.advantage, s.held) for s in held if s.group == "designer/q"] == [(0.0, True), (0.0, True)]
+    assert not any(sample.held for sample in plain)
     two: dict[PolicyRole, str] = {"designer": "p0", "executor": "p1"}
     apart = samples_by_policy([TREE], "tree", two, {"executor"}, anchored=True)
     assert {name: len(samples) for name, samples in apart.items()} == {"p1": 6}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,27 @@ def test_mini_batches_are_dealt_in_order_with_weights_of_all_their_samples() -> 
     assert mini_batches(samples[:2], PolicyObjective(mini_batches=4)) == [{0: 1 / 2}]
     assert mini_batches(samples, ImitationObjective()) == [{0: 1 / 6, 1: 1 / 6, 2: 1 / 6, 4: 1 / 6}]
     assert mini_batches(samples[3:4], ImitationObjective()) == []
+
+
+@given(st.lists(st.booleans(), min_size=1), st.sampled_from(["group", "trajectory", "token"]), st.integers(1, 4))
+def test_held_samples_change_no_weight_of_the_others(held: list[bool], aggregation: Any, steps: int) -> None:
+    """A Designer stage of a shared policy: its 64 designs weigh what they weigh without the agents' 640 replies."""
+    objective = PolicyObjective(mini_batches=steps, aggregation=aggregation, kl_coefficient=0.1)
+    samples = [
+        replace(
+            sample([0, *[1] * (1 + place % 3)], float(not each), f"{'executor' if each else 'designer'}/q"), held=each
+        )
+        for place, each in enumerate(held)
+    ]
+    found = mini_batches(samples, objective)
+    for kind in (False, True):
+        alone = [index for index, each in enumerate(held) if each is kind]
+        weights = [
+            {alone[index]: weight for index, weight in part.items()}
+            for part in mini_batches([samples[index] for index in alone], objective)
+        ]
+        of_kind = [{index: weight for index, weight in part.items() if index in alone} for part in found]
+        assert [part for part in of_kind if part] == weights
 
 
 def test_padding_is_on_the_right_and_samples_end_at_their_last_chosen_token() -> None:
