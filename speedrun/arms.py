@@ -11,13 +11,15 @@ What is done is not done again. Compares nothing.
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from metaagent.opening import open_sandbox
 from metaagent.terminal import note
@@ -27,7 +29,7 @@ from speedrun.settings import SpeedrunSettings
 from speedrun.tiny_policy import Architecture
 from speedrun.variants import ALONE, ARMS, HALVED, START, STARTS, WITH_FIXED, Arm
 from tasks import Problem, read_task
-from trainer.disk import read_records
+from trainer.disk import agree, only_writer, read_records
 from trainer.distill import ROWS
 from trainer.evaluate import RESULTS, Attempt
 from trainer.rollout import derived_seed
@@ -36,6 +38,7 @@ from trainer.sft import MODEL
 from trainer.trees import QuestionTree
 
 RL, ATTEMPTS, GREEDY, FIXED, LOG, DONE, TUNING = "rl", "attempts", "greedy", "fixed", "log", "done", "tuning"
+MADE_BY = "made_by.json"
 RUN_TIMEOUT_S = 4 * 3600
 
 
@@ -85,17 +88,26 @@ class Job:
 def arm_settings(settings: SpeedrunSettings, arm: Arm, factor: float = 1.0) -> SpeedrunSettings:
     """A seed's settings with an arm's changes on top, and `factor` times the recipe's learning rates where the arm
     names none."""
-    policies = phases.like_rl(settings).policies
-    rates = (
-        () if factor == 1 else (f"policies.{n}.learning_rate={p.learning_rate * factor:g}" for n, p in policies.items())
-    )
+    recipe = phases.like_rl(settings)
+    rates = (f"policies.{name}.learning_rate={of.learning_rate * factor:g}" for name, of in recipe.policies.items())
+    steps = (f"steps={max(recipe.steps // 2, 1)}",) * arm.half
     changes = {
         "architecture": architecture(settings, arm.start),
         "shared": arm.shared,
         "kl_roles": arm.kl_roles,
-        "overrides": (*settings.overrides, *rates, *arm.overrides),
+        "overrides": (*settings.overrides, *(rates if factor != 1 else ()), *steps, *arm.overrides),
     }
     return settings.model_copy(update=changes)
+
+
+def made_by(job: Job, settings: SpeedrunSettings) -> dict[str, Any]:
+    """All that a job's results depend on: they are not taken for those of another one."""
+    settings = settings.model_copy(update={"seed": job.seed})
+    found: dict[str, Any] = {"job": asdict(job), "settings": settings.model_dump(mode="json")}
+    if job.name in ARMS:
+        rl = arm_settings(settings, ARMS[job.name], job.factor).rl(Path("model"), Path("problems.jsonl"))
+        found["rl"] = rl.model_dump(mode="json")
+    return found
 
 
 async def run(job: Job, settings: SpeedrunSettings, out: Path) -> None:
@@ -103,6 +115,11 @@ async def run(job: Job, settings: SpeedrunSettings, out: Path) -> None:
     own, first = job.folder(out), job.seed_folder(out) / START
     tuned = (job.start.folder(out) / phases.SFT / MODEL).resolve()
     settings = settings.model_copy(update={"seed": job.seed})
+    with only_writer(own):
+        await _run(job, settings, own, first, tuned)
+
+
+async def _run(job: Job, settings: SpeedrunSettings, own: Path, first: Path, tuned: Path) -> None:
     async with open_sandbox("process", grading=True) as sandbox:
         if job.name in STARTS:
             await taught(settings, job.name, own, first, sandbox)
@@ -158,27 +175,38 @@ def architecture(settings: SpeedrunSettings, start: str) -> Architecture:
     return settings.architecture if start == START else HALVED
 
 
-def run_all(jobs: Iterable[Job], out: Path, workers: int) -> None:
+def run_all(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int) -> None:
     """What the jobs start from, then they, `workers` at a time, each in a process of one thread; what is done is not
-    done again."""
+    done again.
+
+    Raises ValueError, before anything is run, where a folder holds results that were made otherwise, and RuntimeError
+    where a job fails.
+    """
 
     def once(job: Job) -> None:
         folder = job.folder(out)
         if (folder / DONE).exists():
             return
-        folder.mkdir(parents=True, exist_ok=True)
         note(f"seed {job.seed}: {folder.name}")
-        command = [sys.executable, "-m", "speedrun.compare", "--one", job.name, "--out", str(out)]
-        command += ["--seed", str(job.seed), "--factor", str(job.factor), *["--tuning"] * job.tuning]
-        with (folder / LOG).open("w") as log:
-            ended = subprocess.run(command, stdout=log, stderr=log, timeout=RUN_TIMEOUT_S)
-        if ended.returncode != 0:
-            raise RuntimeError(f"seed {job.seed}: {folder.name} failed; see {folder / LOG}. The same command goes on")
+        command = [sys.executable, "-m", "speedrun.compare", "--one", json.dumps(asdict(job)), "--out", str(out)]
+        try:
+            with (folder / LOG).open("a") as log:
+                ended = subprocess.run(command, stdout=log, stderr=log, timeout=RUN_TIMEOUT_S).returncode
+        except subprocess.TimeoutExpired:
+            ended = f"not over after {RUN_TIMEOUT_S // 3600} hours"
+        if ended != 0:
+            raise RuntimeError(
+                f"seed {job.seed}: {folder.name} failed ({ended}); see {folder / LOG}. The same command goes on"
+            )
         (folder / DONE).touch()
 
     jobs = list(jobs)
     starts = dict.fromkeys(job.start for job in jobs)
     firsts = dict.fromkeys(replace(start, name=START) for start in starts)
+    for job in (*firsts, *starts, *jobs):
+        folder = job.folder(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        agree(folder / MADE_BY, made_by(job, settings), begun=(folder / MADE_BY).exists())
     with ThreadPoolExecutor(workers) as pool:
         for each in (
             firsts,

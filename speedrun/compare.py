@@ -1,43 +1,51 @@
 """The paper's comparisons in miniature: arms trained from several starts, then a page.
 
-    python -m speedrun.compare gate --seeds 3 [--out runs/comparisons] [--jobs 2] [--write]
+    python -m speedrun.compare gate --seeds 3 [--first-seed 0] [--out runs/comparisons] [--jobs 2] [--write]
 
-The gate is made before any other comparison, with the same seeds: does either role learn at all, and neither where
-rewards are shuffled? Where it fails, no other comparison is made. Each arm has learning rates of its own choice
-(`speedrun.tuning`). Runs are shared between comparisons (`speedrun.arms`); what is done is not done again. With --write
-the page goes into `docs/results/`.
+The gate is made before any other comparison: does either role learn at all, and neither where rewards are shuffled?
+Where it fails, no other comparison is made; where `gate.json` beside the pages says that it holds for the same
+instrument, it is not made again. Each arm has learning rates of its own choice (`speedrun.tuning`). Runs are shared
+between comparisons (`speedrun.arms`); what is done is not done again. With --write the page goes into `docs/results/`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
+
+from pydantic import BaseModel
 
 from metaagent.terminal import note
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; several processes run side by side
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-from speedrun.arms import ATTEMPTS, FIXED, GREEDY, Job, attempts_of, run, run_all, steps_of
+from speedrun.arms import ATTEMPTS, FIXED, GREEDY, Job, arm_settings, attempts_of, run, run_all, steps_of
 from speedrun.pages import System, gate, page_of
 from speedrun.phases import SETTINGS
 from speedrun.plots import points
 from speedrun.settings import SpeedrunSettings
+from speedrun.tuning import SEED as TUNING_SEED
 from speedrun.tuning import chosen, factor_of
-from speedrun.variants import ALONE, ARMS, COMPARISONS, GATE, STARTS
-from trainer.disk import agree
+from speedrun.variants import ARMS, COMPARISONS, GATE
+from trainer.disk import agree, only_writer
 
 PAGES = Path(__file__).parents[1] / "docs" / "results"
+VERDICT = "gate.json"
+"""Beside the pages: a `Verdict`."""
 
 
-def system_of(shown: str, arm: str, seeds: int, out: Path) -> System:
+def system_of(shown: str, arm: str, seeds: Sequence[int], out: Path) -> System:
     """What the runs of an arm left behind."""
-    folders = [out / f"seed-{seed}" / arm for seed in range(seeds)]
+    folders = [out / f"seed-{seed}" / arm for seed in seeds]
     programs = sorted(each.name for each in (folders[0] / FIXED).glob("*"))
     return System(
         name=shown,
@@ -48,70 +56,143 @@ def system_of(shown: str, arm: str, seeds: int, out: Path) -> System:
     )
 
 
-def systems_of(name: str, seeds: int, out: Path) -> list[System]:
+def systems_of(name: str, seeds: Sequence[int], out: Path) -> list[System]:
     return [system_of(shown, arm, seeds, out) for shown, arm in COMPARISONS[name].systems.items()]
 
 
-def compare(name: str, seeds: int, out: Path, pages: Path, workers: int) -> Path:
-    """Make the runs that are missing, those of the gate first, and write the page into `pages`; returns it.
+class Verdict(BaseModel):
+    """Whether the gate holds, and of what instrument."""
 
-    Raises ValueError where the gate fails and the page is another's.
+    holds: bool
+    seeds: list[int]
+    instrument: dict[str, Any]
+
+
+def instrument(settings: SpeedrunSettings) -> dict[str, Any]:
+    """What the gate is about: settings, RL of its arms, and the code that makes problems, lessons and programs."""
+    arms = {name: ARMS[name] for name in COMPARISONS[GATE].systems.values() if name in ARMS}
+    own = Path(__file__).parent
+    code = [own / "teacher.py", own / "phases.py", own.parent / "tasks" / "data" / "miniature.py"]
+    code += sorted((own / "templates").glob("*.py"))
+    return {
+        "settings": settings.model_dump(mode="json"),
+        "rl": {
+            name: arm_settings(settings, arm).rl(Path("model"), Path("problems.jsonl")).model_dump(mode="json")
+            for name, arm in arms.items()
+        },
+        "code": hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest(),
+    }
+
+
+def verdict_in(pages: Path, settings: SpeedrunSettings) -> Verdict | None:
+    """That of an earlier run on the same instrument. Raises ValueError where the file holds something else."""
+    path = pages / VERDICT
+    if not path.exists():
+        return None
+    try:
+        found = Verdict.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} holds no verdict of the gate: {error}. Fix: remove it") from None
+    return found if found.instrument == instrument(settings) else None
+
+
+def compare(
+    name: str,
+    seeds: Sequence[int],
+    settings: SpeedrunSettings,
+    out: Path,
+    pages: Path,
+    workers: int,
+    command: Callable[[str], str],
+) -> Path:
+    """Make the runs that are missing, and those of the gate first unless it is known to hold, and write the page into
+    `pages`, which says by which `command`; returns it.
+
+    Raises ValueError where the gate fails and the page is another's, and what `run_all` raises.
     """
-
-    def make(comparison: str) -> dict[str, dict[float, float]]:
-        arms = COMPARISONS[comparison].systems.values()
-        rates = chosen(arms, out, workers)
-        jobs = [Job(name=arm, seed=seed, factor=factor_of(arm, rates)) for seed in range(seeds) for arm in arms]
-        run_all(jobs, out, workers)
-        return rates
-
-    make(GATE)
-    if name != GATE and not gate(systems_of(GATE, seeds, out))[0]:
-        raise ValueError(f"the gate fails, so {name} would say nothing. See: python -m speedrun.compare gate")
-    rates = make(name)
+    if name != GATE:
+        if (known := verdict_in(pages, settings)) is None:
+            compare(GATE, seeds, settings, out, pages, workers, command)
+            known = verdict_in(pages, settings)
+        if known is None or not known.holds:
+            raise ValueError(f"the gate fails, so {name} would say nothing. See: {pages / GATE}.md")
+    arms = COMPARISONS[name].systems.values()
+    rates = chosen(arms, settings, out, workers)
+    run_all(
+        [Job(name=arm, seed=seed, factor=factor_of(arm, rates)) for seed in seeds for arm in arms],
+        settings,
+        out,
+        workers,
+    )
     systems = systems_of(name, seeds, out)
     pages.mkdir(parents=True, exist_ok=True)
     means = {system.name: [fmean(each.values()) for each in system.rates()] for system in systems}
     points(means, COMPARISONS[name].title, pages / f"{name}.png")
     page = pages / f"{name}.md"
-    page.write_text(page_of(name, systems, seeds, rates), encoding="utf-8")
+    page.write_text(page_of(name, systems, command(name), rates), encoding="utf-8")
+    if name == GATE:
+        verdict = Verdict(holds=gate(systems)[0], seeds=list(seeds), instrument=instrument(settings))
+        (pages / VERDICT).write_text(verdict.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return page
 
 
-def settings_in(out: Path) -> SpeedrunSettings:
-    """Those that all seeds in `out` have, but for the seed; the defaults where nothing was begun."""
-    path = out / SETTINGS
-    return SpeedrunSettings.model_validate_json(path.read_bytes()) if path.exists() else SpeedrunSettings()
+def settings_in(out: Path, given: Path | None = None) -> SpeedrunSettings:
+    """Those of the file `given`, else those that all seeds in `out` have, else the defaults.
+
+    Raises ValueError where a file holds none, or none that arms can be made of.
+    """
+    path = out / SETTINGS if given is None else given
+    if given is None and not path.exists():
+        return SpeedrunSettings()
+    try:
+        settings = SpeedrunSettings.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} holds no settings of a speedrun: {error}") from None
+    if settings.pretrained is not None or settings.shared:
+        raise ValueError(f"{path}: arms begin with random weights, two policies of them. Fix: no pretrained, no shared")
+    return settings.model_copy(update={"seed": 0})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("comparison", nargs="?", choices=COMPARISONS)
     parser.add_argument("--out", type=Path, default=Path("runs/comparisons"))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0, help="others give other problems, weights and samples")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="into docs/results/, not OUT")
-    parser.add_argument("--settings", type=Path, help="a speedrun's settings.json, for other sizes than the default")
-    parser.add_argument("--one", choices=[*STARTS, ALONE, *ARMS], help=argparse.SUPPRESS)
-    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--factor", type=float, default=1.0, help=argparse.SUPPRESS)
-    parser.add_argument("--tuning", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--settings", type=Path, help="a speedrun's settings.json, for other sizes; its seed is not used"
+    )
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.one is not None:
-        job = Job(name=given.one, seed=given.seed, factor=given.factor, tuning=given.tuning)
-        asyncio.run(run(job, settings_in(given.out), given.out))
+        asyncio.run(run(Job(**json.loads(given.one)), settings_in(given.out), given.out))
         return
     if given.comparison is None:
         parser.error(f"which comparison? Fix: name one of {', '.join(COMPARISONS)}")
-    if given.seeds < 2:
-        parser.error(f"--seeds {given.seeds}: intervals over seeds need two at least")
-    given.out.mkdir(parents=True, exist_ok=True)
-    settings = settings_in(given.out)
-    if given.settings is not None:
-        settings = SpeedrunSettings.model_validate_json(given.settings.read_bytes())
+    if given.seeds < 3:
+        parser.error(f"--seeds {given.seeds}: intervals over seeds need three at least")
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    if given.first_seed < 0 or TUNING_SEED in seeds:
+        parser.error(f"--first-seed {given.first_seed}: seeds are 0 or more, and {TUNING_SEED} is for tuning")
+    if given.jobs < 1:
+        parser.error(f"--jobs {given.jobs}: at least one runs at a time")
+
+    def command(name: str) -> str:
+        said = f"python -m speedrun.compare {name} --seeds {given.seeds}"
+        if given.first_seed:
+            said += f" --first-seed {given.first_seed}"
+        return said if given.settings is None else f"{said} --settings {given.settings.name}"
+
     try:
-        agree(given.out / SETTINGS, settings.model_dump(mode="json"), begun=(given.out / SETTINGS).exists())
-        page = compare(given.comparison, given.seeds, given.out, PAGES if given.write else given.out, given.jobs)
+        settings = settings_in(given.out, given.settings)
+        with only_writer(given.out):
+            agree(given.out / SETTINGS, settings.model_dump(mode="json"), begun=(given.out / SETTINGS).exists())
+            pages = PAGES if given.write else given.out
+            page = compare(given.comparison, seeds, settings, given.out, pages, given.jobs, command)
     except (ValueError, RuntimeError) as error:
         sys.exit(str(error))
     note(f"written: {page}")

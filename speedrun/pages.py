@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan
+from math import ceil, isnan, nan
 from statistics import fmean, variance
 
 from speedrun.intervals import Interval, Rates, difference, interval
 from speedrun.report import pattern
 from speedrun.tuning import factor_of
-from speedrun.variants import COMPARISONS, GATE
+from speedrun.variants import COMPARISONS, GATE, Comparison
 from tasks.data import KINDS
 from trainer.evaluate import Attempt, shares
 from trainer.run import StepReport
@@ -52,17 +52,23 @@ def mean_of(seeds: Sequence[Rates]) -> float:
 
 
 def page_of(
-    name: str, systems: Sequence[System], seeds: int, rates: Mapping[str, Mapping[float, float]] | None = None
+    name: str,
+    systems: Sequence[System],
+    command: str,
+    rates: Mapping[str, Mapping[float, float]] | None = None,
 ) -> str:
-    """`rates`: of the arms that are tuned, the share of validation problems right at each factor."""
+    """`command` makes the page; `rates`: of the arms that are tuned, the share of validation problems right at each
+    factor."""
     comparison = COMPARISONS[name]
+    held_out = systems[0].rates()
+    distinct = len({problem for rates in held_out for problem in rates})
     lines = [
         f"# {comparison.title}",
         "",
-        f"`python -m speedrun.compare {name} --seeds {seeds}`. Each seed has a cold start, problems and samples of its "
-        "own. Shares of held-out problems answered correctly; in brackets 95 % intervals of a bootstrap over seeds, "
-        f"then over problems. Differences are paired on the same problems; {len(systems) - 1} are shown, and not "
-        "corrected for their number.",
+        f"`{command}`. Each seed has a cold start, problems and samples of its own; by chance "
+        f"{distinct} of {sum(map(len, held_out))} held-out problems are different ones. Shares of them answered "
+        "correctly, one attempt each, sampled as in training; greedy: at temperature 0, on the first half. In brackets "
+        "95 % intervals of a bootstrap over seeds, then over problems.",
         "",
         f"In the paper: {comparison.paper}",
         "",
@@ -70,11 +76,12 @@ def page_of(
         "",
         f"![Accuracy]({name}.png)",
         "",
+        *_differences(comparison, systems),
+        "",
     ]
     if comparison.unequal:
         lines += [f"Not equal beside what is compared: {comparison.unequal}.", ""]
-    if name == GATE:
-        lines += [*gate(systems)[1], ""]
+    lines += [*gate(systems)[1], ""] if name == GATE else ["The [gate](gate.md) of the instrument holds.", ""]
     lines += [
         *_tuned(rates or {}),
         *_budgets(systems),
@@ -97,13 +104,42 @@ def gate(systems: Sequence[System]) -> tuple[bool, list[str]]:
         gained = system.accuracy.apart(before.accuracy) and mean_of(system.rates()) > mean_of(before.rates())
         found.append((gained, f"{system.name}: {system.accuracy}, {before.accuracy} before; above, intervals apart"))
     for system in systems[3:]:
-        mean = mean_of(system.rates())
-        found.append((mean in before.accuracy, f"{system.name}: {mean:.3f}, within {before.accuracy} of before"))
+        mean, paired = mean_of(system.rates()), difference(system.rates(), before.rates())
+        said = f"{system.name}: {mean:.3f}, within {before.accuracy} of before; paired {_signed(paired)}, not above"
+        found.append((mean in before.accuracy and paired.low <= 0, said))
     best = max((mean_of(rates_of(seeds)) for seeds in before.fixed.values()), default=0.0)
     found.append((0.3 <= best <= 0.5, f"the best fixed program before RL: {best:.3f}, from 0.3 to 0.5"))
     passed = all(holds for holds, _ in found)
     lines = [f"**The gate {'holds' if passed else 'FAILS: no comparison is made'}.**", ""]
     return passed, [*lines, *(f"- {'yes' if holds else 'NO'}: {said}" for holds, said in found)]
+
+
+def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]:
+    """What the comparison is about, seed by seed and problem by problem, and what it would take to tell."""
+    by_name = {system.name: system for system in systems}
+    lines = [
+        f"Differences, paired on the same problems; {len(comparison.pairs)} are looked at, their intervals are not "
+        "widened for that:",
+        "",
+        "| | difference | seeds | |",
+        "|---|---|---|---|",
+    ]
+    for one, other in comparison.pairs:
+        after, before = by_name[one].rates(), by_name[other].rates()
+        found = difference(after, before)
+        own = (fmean(a.values()) - fmean(b.values()) for a, b in zip(after, before, strict=True))
+        each = ", ".join(f"{value:+.3f}" for value in own)
+        lines.append(f"| {one} less {other} | {_signed(found)} | {each} | {_told(found, len(after))} |")
+    return lines
+
+
+def _told(found: Interval, seeds: int) -> str:
+    """Above, below, or how many seeds would bring the interval down to the difference that was seen."""
+    if 0 not in found:
+        return "above" if found.mean > 0 else "below"
+    half = (found.high - found.low) / 2
+    needed = ceil(seeds * (half / found.mean) ** 2) if abs(found.mean) > half / 10 else None
+    return f"cannot tell; {needed or f'more than {100 * seeds}'} seeds might"
 
 
 def _tuned(rates: Mapping[str, Mapping[float, float]]) -> list[str]:
@@ -125,18 +161,17 @@ def _tuned(rates: Mapping[str, Mapping[float, float]]) -> list[str]:
 
 
 def _accuracies(systems: Sequence[System]) -> list[str]:
-    first = systems[0]
-    lines = [
-        f"| | sampled | against {first.name} | seeds | greedy | {' | '.join(KINDS)} |",
-        f"|---|---|---|---|---|{'---|' * len(KINDS)}",
-    ]
+    lines = [f"| | sampled | seeds | greedy | {' | '.join(KINDS)} |", f"|---|---|---|---|{'---|' * len(KINDS)}"]
     for system in systems:
-        against = "" if system is first else _signed(difference(system.rates(), first.rates()))
         own = ", ".join(f"{fmean(rates.values()):.3f}" for rates in system.rates())
-        kinds = " | ".join(f"{mean_of(system.rates(kind)):.2f}" for kind in KINDS)
+        kinds = " | ".join(_share(mean_of(system.rates(kind))) for kind in KINDS)
         greedy = interval(rates_of(system.greedy))
-        lines.append(f"| {system.name} | {system.accuracy} | {against} | {own} | {greedy} | {kinds} |")
+        lines.append(f"| {system.name} | {system.accuracy} | {own} | {greedy} | {kinds} |")
     return lines
+
+
+def _share(value: float) -> str:
+    return "" if isnan(value) else f"{value:.2f}"
 
 
 def _signed(found: Interval) -> str:
@@ -166,10 +201,11 @@ def _budgets(systems: Sequence[System]) -> list[str]:
 
 def _curves(systems: Sequence[System]) -> list[str]:
     lines = [
-        "On training problems, in the first and in the last quarter of the steps. Moving: the last quarter against the "
-        "one before it, which is no more than chance where it is within its bounds.",
+        "On training problems, in the first and in the last quarter of the steps. Change: the last quarter less that "
+        "before it, and two standard errors of that. Beyond them a curve still moves; within them it may. Where stages "
+        "alternate the two quarters can be stages of different roles.",
         "",
-        "| | right, first | right, last | moving | valid programs, first | valid programs, last |",
+        "| | right, first | right, last | change | valid programs, first | valid programs, last |",
         "|---|---|---|---|---|---|",
     ]
     for system in systems:
@@ -183,7 +219,7 @@ def _curves(systems: Sequence[System]) -> list[str]:
         moved, bound = moving(right, quarter)
         shown = [fmean(right[:quarter]), fmean(right[-quarter:])]
         valid = [fmean(ready[:quarter]), fmean(ready[-quarter:])]
-        said = f"{moved:+.3f}, {'flat' if abs(moved) <= bound else 'NOT flat'} within {bound:.3f}"
+        said = f"{moved:+.3f} ± {bound:.3f}{', still moves' if abs(moved) > bound else ''}"
         lines.append(f"| {system.name} | {shown[0]:.3f} | {shown[1]:.3f} | {said} | {valid[0]:.1%} | {valid[1]:.1%} |")
     return lines
 
@@ -222,7 +258,7 @@ def _fixed(systems: Sequence[System]) -> list[str]:
     if not shown:
         return []
     lines = [
-        "With one program for all validation problems; the best of each column is bold:",
+        "With one program for all problems of the first half of the validation set; the best of each column is bold:",
         "",
         f"| program | {' | '.join(f'{system.name}: {kind}' for system in shown for kind in ('all', *KINDS))} |",
         f"|---|{'---|' * len(shown) * (1 + len(KINDS))}",
@@ -232,6 +268,6 @@ def _fixed(systems: Sequence[System]) -> list[str]:
         [mean_of(rates_of(system.fixed[name], kind)) for name in names] for system in shown for kind in (None, *KINDS)
     ]
     for place, name in enumerate(names):
-        cells = [f"**{c[place]:.2f}**" if c[place] == max(c) else f"{c[place]:.2f}" for c in columns]
+        cells = [f"**{c[place]:.2f}**" if c[place] == max(c) else _share(c[place]) for c in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines

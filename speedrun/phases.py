@@ -98,7 +98,7 @@ async def cold_start(
     watch: Callable[[DistillReport], None],
 ) -> DistillReport:
     """Appendix A in small: templates at random, played by the teacher. Wrong answers are kept: the Executor is to begin
-    with the teacher's mistakes, and the Designer without a preference (see `lessons`)."""
+    with the teacher's mistakes, and the Designer with little preference (see `lessons`)."""
     return await distill(
         problems,
         executor=Teacher(),

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from speedrun.tiny_policy import Architecture
 from tasks.data import Difficulty
@@ -25,7 +25,7 @@ class SpeedrunSettings(BaseModel):
     seed: int = Field(default=0, ge=0)
     difficulty: Difficulty = Difficulty()
     architecture: Architecture = Architecture()
-    cold_problems: int = Field(default=3000, ge=1)
+    cold_problems: int = Field(default=4500, ge=1)
     """Problems of the cold start, of all kinds."""
     cold_designs: int = Field(default=2, ge=1)
     """Templates that each of them is tried with, drawn at random."""
@@ -37,7 +37,7 @@ class SpeedrunSettings(BaseModel):
     """Problems that RL draws from."""
     validation_problems: int = Field(default=400, ge=2)
     """To choose learning rates on, and to try each program of the bank on."""
-    test_problems: int = Field(default=800, ge=1)
+    test_problems: int = Field(default=800, ge=2)
     """Held out; each is attempted once by every system."""
     sft: SFTSettings = SFTSettings(epochs=6, batch=32, learning_rate=3e-3, held_out=0.02)
     pretrained: Path | None = None
@@ -48,6 +48,12 @@ class SpeedrunSettings(BaseModel):
     """Of the RL of a shared policy; see `trainer.config`."""
     overrides: tuple[str, ...] = ()
     """Changes to the RL recipe, as `metaagent train` takes them."""
+
+    @model_validator(mode="after")
+    def _kl_needs_sharing(self) -> SpeedrunSettings:
+        if self.kl_roles == "all" and not self.shared:
+            raise ValueError('kl_roles="all" is for one policy that plays both roles. Fix: shared=true')
+        return self
 
     @classmethod
     def of_language_model(cls, folder: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> SpeedrunSettings:

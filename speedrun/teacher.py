@@ -1,6 +1,6 @@
 r"""The teacher of the cold start: an engine that plays the agents of the templates on problems of the family.
 
-It makes mistakes on purpose, and its pupil learns them: all that it says is learned from, right or wrong. So the pupil
+It makes mistakes on purpose, and its pupil learns from them: from each conversation once, right or wrong. So the pupil
 begins with an Executor that RL can better, and what a design is worth depends on the kind of problem, on how its agents
 are told to work, and on how good they are by then:
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from statistics import fmean
 
 from speedrun.arms import ATTEMPTS, Job, attempts_of, run_all
+from speedrun.settings import SpeedrunSettings
 from speedrun.variants import ARMS, FACTORS
 
 SEED = 1000
 """Of the runs that choose; comparisons have seeds from 0."""
 
 
-def chosen(names: Iterable[str], out: Path, workers: int) -> dict[str, dict[float, float]]:
+def chosen(names: Iterable[str], settings: SpeedrunSettings, out: Path, workers: int) -> dict[str, dict[float, float]]:
     """Of each arm that is tuned, the share of validation problems right at each factor; runs what is missing."""
     tuned = dict.fromkeys(tuner(name) for name in names)
     jobs = {
@@ -25,7 +26,7 @@ def chosen(names: Iterable[str], out: Path, workers: int) -> dict[str, dict[floa
         if name is not None
         for factor in FACTORS
     }
-    run_all(jobs.values(), out, workers)
+    run_all(jobs.values(), settings, out, workers)
     found: dict[str, dict[float, float]] = {}
     for (name, factor), job in jobs.items():
         right = fmean(each.correct for each in attempts_of(job.folder(out) / ATTEMPTS))

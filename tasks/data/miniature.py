@@ -7,8 +7,9 @@ How agents work together matters by the nature of the kinds:
     product  "What is 48 * 77?"                           more than can be done in the head: needs a tool
     pair     "Which two of 13, 18, 21, 24 add up to 39?"  hard to find, easy to check
 
-Problems are drawn from a seed; which split one belongs to follows from its text alone, so splits are disjoint whatever
-the seeds. Answers are graded as any math answer is. Nothing here solves a problem step by step or writes files.
+Problems are drawn from a seed; which split one belongs to follows from its kind and its numbers in any order, so splits
+are disjoint whatever the seeds, and 8 + 3 is no test for who has learned 3 + 8. Answers are graded as any math answer
+is. Nothing here solves a problem step by step or writes files.
 """
 
 from __future__ import annotations
@@ -110,8 +111,10 @@ def is_question(text: str) -> bool:
 
 
 def split_of(question: str) -> Split:
-    """Which split a question belongs to: 70 % train, 10 % validation, 20 % test."""
-    share = hashlib.blake2b(question.encode(), digest_size=2).digest()
+    """Which split a question of the family belongs to: 70 % train, 10 % validation, 20 % test."""
+    reading = read(question)
+    assert reading is not None, question
+    share = hashlib.blake2b(f"{reading.kind} {sorted(reading.numbers)}".encode(), digest_size=2).digest()
     place = int.from_bytes(share) * 10 >> 16
     return "train" if place < 7 else "validation" if place < 8 else "test"
 

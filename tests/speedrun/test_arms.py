@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from speedrun.arms import Job, arm_settings, shuffled
+from speedrun.arms import Job, arm_settings, made_by, shuffled
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import factor_of, tuner
 from speedrun.variants import ALONE, ARMS, BASE, COMPARISONS, GATE, HALF, HALVED, RATES, START, STARTS
@@ -90,6 +91,27 @@ def test_each_job_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert tried.start.folder(tmp_path) == tmp_path / "tuning" / "seed-1000" / START
     assert Job(name="separate, half, 1e-4", seed=2).start.folder(tmp_path) == tmp_path / "seed-2" / HALF
     assert Job(name=ALONE, seed=2, factor=2.0).start == Job(name=START, seed=2)
+
+
+def test_what_made_a_result_names_all_that_it_depends_on() -> None:
+    settings, arm = SpeedrunSettings(), Job(name="coupled", seed=1)
+    first = made_by(arm, settings)
+    others = [
+        made_by(replace(arm, seed=2), settings),
+        made_by(replace(arm, factor=2.0), settings),
+        made_by(replace(arm, tuning=True), settings),
+        made_by(replace(arm, name="coupled, half"), settings),
+        made_by(arm, SpeedrunSettings(overrides=("rollout.questions=8",))),
+    ]
+    assert all(other != first for other in others)
+    assert made_by(replace(arm, factor=2.0), settings)["rl"]["policies"]["executor"]["learning_rate"] == 4e-4
+    assert "rl" not in made_by(Job(name=START, seed=1), settings)
+
+
+def test_half_the_steps_are_half_of_those_that_there_are() -> None:
+    few = SpeedrunSettings(overrides=("steps=6",))
+    found = [arm_settings(few, ARMS[name]).rl(Path("/m"), Path("/d")).steps for name in ("coupled", "coupled, half")]
+    assert found == [6, 3]
 
 
 def test_arms_take_the_factor_that_was_right_most_often_the_lower_of_two_alike() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from attempts import ENSEMBLE, attempts
 
 from speedrun import compare as comparing
 from speedrun.arms import Job
-from speedrun.pages import System, gate, moving, page_of
+from speedrun.intervals import Interval
+from speedrun.pages import System, _told, gate, moving, page_of
 from speedrun.variants import COMPARISONS
 from tasks.data.miniature import KINDS
 from trainer.evaluate.attempts import Attempt
@@ -33,7 +35,7 @@ def gated(*right: int, best: int = 40) -> tuple[bool, list[str]]:
 
 
 def test_the_gate_holds_where_both_roles_learn_and_neither_from_shuffled_rewards() -> None:
-    holds, lines = gated(30, 50, 60, 31, 29)
+    holds, lines = gated(30, 50, 60, 30, 29)
     assert holds
     assert "**The gate holds.**" in lines
     assert sum(line.startswith("- yes: ") for line in lines) == 5
@@ -45,6 +47,7 @@ def test_the_gate_holds_where_both_roles_learn_and_neither_from_shuffled_rewards
         ((30, 32, 60, 30, 30), 40, "- NO: Executor: 0.320"),
         ((30, 50, 20, 30, 30), 40, "- NO: Designer: 0.200"),
         ((30, 50, 60, 45, 30), 40, "- NO: Executor, shuffled: 0.450"),
+        ((30, 50, 60, 32, 30), 40, "- NO: Executor, shuffled: 0.320"),  # within the interval, but above in each seed
         ((30, 50, 60, 30, 12), 40, "- NO: Designer, shuffled: 0.120"),
         ((30, 50, 60, 30, 30), 60, "- NO: the best fixed program before RL: 0.600"),
         ((30, 50, 60, 30, 30), 20, "- NO: the best fixed program before RL: 0.200"),
@@ -60,15 +63,22 @@ def test_a_page_shows_intervals_pairs_seeds_kinds_and_designs() -> None:
     rates = ([0, 10, 0, 10], [10, 10, 0, 10])
     seeds = [attempts(dict(zip(KINDS, each, strict=True)), of=10, graph=ENSEMBLE) for each in rates]
     systems = [
-        System(name="before RL", sampled=seeds, greedy=seeds, fixed={"one": seeds, "two": seeds[:1] * 2}),
-        System(name="stagewise", sampled=seeds[1:] * 2, greedy=seeds),
+        System(name=each, sampled=seeds[1:] * 2, greedy=seeds) for each in COMPARISONS["schedule"].systems if each
     ]
-    page = page_of("schedule", systems, 2, {"coupled": {0.5: 0.25, 1.0: 0.5}})
-    # Two seeds at 0.5 and 0.75, paired: the second system is right on all sums of seed 0, a quarter of its problems.
-    assert "| before RL | 0.625 [" in page
+    before = System(name="coupled", sampled=seeds, greedy=seeds, fixed={"one": seeds, "two": seeds[:1] * 2})
+    systems = [before if system.name == "coupled" else system for system in systems]
+    page = page_of("schedule", systems, "make it", {"coupled": {0.5: 0.25, 1.0: 0.5}})
+    # Seeds at 0.5 and 0.75 against 0.75 twice, paired: stages are right on all sums of seed 0, a quarter of its own.
+    # Half of the interval is 0.156 wide: 2 (0.156 / 0.125)^2 seeds.
+    assert page.count("`make it`") == 1
+    assert "40 of 80 held-out problems are different ones" in page
+    assert "| coupled | 0.625 [" in page
     assert "| stagewise | 0.750 [" in page
-    assert "| +0.125 [+0.000, +0.3" in page
     assert "| 0.750, 0.750 |" in page
+    line = next(line for line in page.splitlines() if line.startswith("| stagewise less coupled |"))
+    assert line.startswith("| stagewise less coupled | +0.125 [+0.000, +0.3")
+    assert line.endswith("| +0.250, +0.000 | cannot tell; 4 seeds might |")
+    assert "| stagewise less Executor only | +0.000 [+0.000, +0.000] | +0.000, +0.000 | cannot tell; " in page
     assert "| stagewise | chain | 100% |" in page
     assert COMPARISONS["schedule"].paper in page
     assert COMPARISONS["schedule"].unequal in page
@@ -77,25 +87,53 @@ def test_a_page_shows_intervals_pairs_seeds_kinds_and_designs() -> None:
     assert "| two | 0.50 | 0.00 | **1.00** | **0.00** | **1.00** |" in page
 
 
-def test_a_curve_is_flat_within_two_standard_errors() -> None:
+def test_what_cannot_be_told_says_how_many_seeds_it_would_take() -> None:
+    # Half the width is three times the difference: nine times the seeds.
+    assert _told(Interval(0.02, -0.04, 0.08), 3) == "cannot tell; 27 seeds might"
+    assert _told(Interval(0.001, -0.04, 0.04), 3) == "cannot tell; more than 300 seeds might"
+    assert _told(Interval(0.0, 0.0, 0.0), 3) == "cannot tell; more than 300 seeds might"
+    assert (_told(Interval(0.1, 0.01, 0.2), 3), _told(Interval(-0.1, -0.2, -0.01), 3)) == ("above", "below")
+
+
+def test_a_kind_without_problems_is_an_empty_cell() -> None:
+    some = [attempts({"sum": 1}, of=2)] * 3
+    shown = System(name="single agent", sampled=some, greedy=some, fixed={"one": some})
+    names = COMPARISONS["training"].systems
+    page = page_of("training", [replace(shown, name=name) for name in names], "make it")
+    assert "| 0.50 |  |  |  |" in page
+
+
+def test_a_curve_moves_beyond_two_standard_errors() -> None:
     moved, bound = moving([0.0, 0.0, 0.4, 0.6, 0.5, 0.7], 2)
     # Means 0.5 and 0.6; each pair has a variance of 0.02, so the error is sqrt(0.01 + 0.01).
     assert (moved, bound) == pytest.approx((0.1, 2 * 0.02**0.5))
     assert moving([0.2], 1) == (0.0, 0.0)
 
 
-def test_no_other_comparison_is_made_where_the_gate_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[Job] = []
-    monkeypatch.setattr(comparing, "run_all", lambda jobs, *_: asked.extend(jobs))
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs that would be run; none is. Accuracies are those of `right`, which a test may change."""
+    jobs: list[Job] = []
+    monkeypatch.setattr(comparing, "run_all", lambda given, *_: jobs.extend(given))
     monkeypatch.setattr(comparing, "chosen", lambda *_: {"executor only": {0.5: 0.4, 1.0: 0.2}})
-    right = {"before RL": 30, "Executor alone learns": 31}
+    monkeypatch.setattr(comparing, "points", lambda *_: None)
+    return jobs
+
+
+def found(monkeypatch: pytest.MonkeyPatch, executor: int) -> None:
+    """What the runs left behind: the gate holds where `executor` is far above 30."""
+    right = {"before RL": 30, "Executor alone learns": executor, "Designer alone learns": 60}
     monkeypatch.setattr(
         comparing,
         "systems_of",
-        lambda name, *_: [system(each, right.get(each, 60), 40) for each in COMPARISONS[name].systems],
+        lambda name, *_: [system(each, right.get(each, 30), 40) for each in COMPARISONS[name].systems],
     )
+
+
+def test_no_other_comparison_is_made_where_the_gate_fails(
+    asked: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(monkeypatch, executor=31)
     with pytest.raises(SystemExit) as ended:
         comparing.main(["tree", "--out", str(tmp_path)])
     assert "the gate fails, so tree would say nothing" in str(ended.value.code)
@@ -109,13 +147,50 @@ def test_no_other_comparison_is_made_where_the_gate_fails(
     }
     assert {job.seed for job in asked} == {0, 1, 2}
     assert not (tmp_path / "tree.md").exists()
+    assert "`python -m speedrun.compare gate --seeds 3`" in (tmp_path / "gate.md").read_text()
+
+    asked.clear()  # a gate that is known to fail is not tried again
+    with pytest.raises(SystemExit):
+        comparing.main(["tree", "--out", str(tmp_path)])
+    assert asked == []
+
+
+def test_a_gate_that_holds_is_not_made_again_for_the_same_instrument(
+    asked: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(monkeypatch, executor=50)
+    comparing.main(["tree", "--first-seed", "3", "--out", str(tmp_path)])
+    assert {job.name for job in asked} > {"executor only", "16x1"}
+    assert "The [gate](gate.md) of the instrument holds." in (tmp_path / "tree.md").read_text()
+
+    asked.clear()
+    comparing.main(["stage-length", "--out", str(tmp_path)])
+    assert {job.name for job in asked} == {"K=1", "K=5", "stagewise", "K=20"}
+
+    asked.clear()
+    settings = tmp_path / "other.json"
+    settings.write_text('{"designer_rows": 61}')
+    verdict = tmp_path / "other" / "gate.json"
+    verdict.parent.mkdir()
+    verdict.write_bytes((tmp_path / "gate.json").read_bytes())
+    comparing.main(["tree", "--settings", str(settings), "--out", str(verdict.parent)])
+    assert "executor only" in {job.name for job in asked}
+
+    verdict.write_text('{"holds": true}')
+    with pytest.raises(SystemExit) as ended:
+        comparing.main(["tree", "--out", str(verdict.parent), "--settings", str(settings)])
+    assert f"{verdict} holds no verdict of the gate" in str(ended.value.code)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ([], "which comparison? Fix: name one of gate, training, tree"),
-        (["tree", "--seeds", "1"], "--seeds 1: intervals over seeds need two at least"),
+        (["tree", "--seeds", "2"], "--seeds 2: intervals over seeds need three at least"),
+        (["tree", "--seed", "3"], "unrecognized arguments: --seed 3"),
+        (["tree", "--first-seed", "-1"], "--first-seed -1: seeds are 0 or more"),
+        (["tree", "--first-seed", "999"], "--first-seed 999: seeds are 0 or more, and 1000 is for tuning"),
+        (["tree", "--jobs", "0"], "--jobs 0: at least one runs at a time"),
     ],
 )
 def test_a_comparison_that_cannot_be_made_is_refused_first(
@@ -125,4 +200,27 @@ def test_a_comparison_that_cannot_be_made_is_refused_first(
         comparing.main([*arguments, "--out", str(tmp_path / "out")])
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "settings.json holds no settings of a speedrun"),
+        ("{", "settings.json holds no settings of a speedrun"),
+        ('{"test_problems": 1}', "test_problems"),
+        ('{"pretrained": "model"}', "Fix: no pretrained, no shared"),
+        ('{"shared": true}', "Fix: no pretrained, no shared"),
+        ('{"kl_roles": "all"}', 'kl_roles="all" is for one policy'),
+    ],
+)
+def test_settings_that_no_arm_can_have_are_refused_before_anything_is_written(
+    text: str | None, said: str, tmp_path: Path
+) -> None:
+    given = tmp_path / "settings.json"
+    if text is not None:
+        given.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        comparing.main(["gate", "--settings", str(given), "--out", str(tmp_path / "out")])
+    assert said in str(ended.value.code)
     assert not (tmp_path / "out").exists()

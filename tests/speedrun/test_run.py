@@ -119,34 +119,42 @@ def test_prompts_and_programs_take_few_tokens(finished: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_comparison_trains_tests_and_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two seeds, each from its own start; runs are kept, and a folder holds comparisons of one size."""
+    """Three seeds, each from its own start; runs are kept, and a folder holds comparisons of one size."""
     from speedrun.compare import main
 
     arms = {"before": "start", "one": "executor only", "other": "designer only, shuffled"}
-    monkeypatch.setitem(COMPARISONS, "gate", replace(COMPARISONS["gate"], systems=arms))
+    pairs = (("one", "before"), ("other", "before"))
+    monkeypatch.setitem(COMPARISONS, "gate", replace(COMPARISONS["gate"], systems=arms, pairs=pairs))
     (tmp_path / "small.json").write_text(SMALL.model_dump_json())
     out = tmp_path / "out"
-    arguments = ["gate", "--seeds", "2", "--settings", str(tmp_path / "small.json"), "--out", str(out)]
+    arguments = ["gate", "--first-seed", "5", "--settings", str(tmp_path / "small.json"), "--out", str(out)]
     main(arguments)
     page = (out / "gate.md").read_text()
     assert all(f"\n| {system} | 0." in page for system in arms)
     assert "**The gate FAILS" in page  # two steps teach nobody anything
+    assert "--seeds 3 --first-seed 5 --settings small.json" in page
     assert "\n| executor only | " in page
     assert "\n| designer only | " in page  # whose choice of learning rates the shuffled one takes
     results = {path: path.read_bytes() for path in out.glob("**/attempts/results.jsonl")}
     assert {(path.parts[-4], text.count(b"\n")) for path, text in results.items()} == {
-        ("seed-0", 8),
-        ("seed-1", 8),
+        ("seed-5", 8),
+        ("seed-6", 8),
+        ("seed-7", 8),
         ("seed-1000", 4),
     }
-    assert len(results) == 2 * 3 + 2 * 3
-    drawn = [(out / f"seed-{seed}" / "start" / "problems" / "test.jsonl").read_bytes() for seed in (0, 1)]
+    assert len(results) == 3 * 3 + 2 * 3
+    drawn = [(out / f"seed-{seed}" / "start" / "problems" / "test.jsonl").read_bytes() for seed in (5, 6)]
     assert drawn[0] != drawn[1]
-    assert len(list(out.glob("seed-*/start/fixed/*"))) == 2 * len(programs())
-    (out / "seed-1" / "executor only" / "done").unlink()
+    assert len(list(out.glob("seed-*/start/fixed/*"))) == 3 * len(programs())
+    (out / "seed-6" / "executor only" / "done").unlink()
     main(arguments)
     assert {path: path.read_bytes() for path in results} == results
     other = SMALL.model_copy(update={"cold_problems": 3000})
     (tmp_path / "other.json").write_text(other.model_dump_json())
     with pytest.raises(SystemExit, match=r"cold_problems=24, not 3000. Fix: use another folder"):
-        main([*arguments, "--settings", str(tmp_path / "other.json")])
+        main([*arguments[:-4], "--settings", str(tmp_path / "other.json"), "--out", str(out)])
+    # A recipe that has changed since, or another factor, is not answered with what is there.
+    path = out / "seed-6" / "executor only" / "made_by.json"
+    path.write_text(path.read_text().replace('"factor": ', '"factor": 1'))
+    with pytest.raises(SystemExit, match=r"executor only holds attempts with job="):
+        main(arguments)

@@ -42,7 +42,7 @@ def agree(path: Path, made_by: Mapping[str, Any], *, begun: bool) -> None:
     now = json.loads(json.dumps(made_by))
     for name in {**now, **before} if isinstance(before, dict) else ["everything"]:
         then = before.get(name) if isinstance(before, dict) else before
-        if then != now.get(name):
+        if then != now.get(name) and not (then is None and now.get(name) is False):  # a switch that was not there yet
             raise ValueError(
                 f"{path.parent} holds attempts with {name}={_short(then)}, not {_short(now.get(name))}. "
                 "Fix: use another folder, or the same settings"

@@ -229,3 +229,12 @@ def test_a_deep_description_of_attempts_is_named(tmp_path: Path) -> None:
     path.write_text("[" * 100_000)
     with pytest.raises(ValueError, match="does not say how attempts were made"):
         agree(path, {}, begun=True)
+
+
+def test_a_switch_that_is_new_and_off_is_no_difference(tmp_path: Path) -> None:
+    path = tmp_path / "made_by.json"
+    agree(path, {"seed": 1}, begun=False)
+    agree(path, {"seed": 1, "keep_wrong": False}, begun=True)
+    for new in ({"keep_wrong": True}, {"rows": 0}):
+        with pytest.raises(ValueError, match=r"holds attempts with (keep_wrong|rows)=null"):
+            agree(path, {"seed": 1, **new}, begun=True)
