@@ -19,8 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "mutants.md"
-KILLED, SURVIVED, LEFT = "killed", "survived", ("not checked", "no tests", "skipped")
-"""What mutmut calls those that the tests did not see, and those that they were not tried on."""
+KILLED, SURVIVED, LEFT = "killed", "survived", "not run"
+SEEN = {"killed", "timeout", "segfault", "caught by type check"}
+"""What mutmut calls those that the tests saw. What is neither that nor `SURVIVED` was not tried to its end."""
 
 
 def mutmut(*arguments: str) -> str:
@@ -48,25 +49,26 @@ def page_of(found: dict[str, str], diffs: dict[str, str]) -> str:
     """A table of modules, then each survivor with its change."""
     modules: dict[str, Counter[str]] = {}
     for name, outcome in found.items():
-        seen = "left" if outcome in LEFT else outcome if outcome == SURVIVED else KILLED
+        seen = KILLED if outcome in SEEN else SURVIVED if outcome == SURVIVED else LEFT
         modules.setdefault(_module(name), Counter())[seen] += 1
     run = {name: counts for name, counts in sorted(modules.items()) if counts[KILLED] + counts[SURVIVED]}
     left = sorted(set(modules) - set(run))
+    total = [sum(counts[seen] for counts in run.values()) for seen in (KILLED, SURVIVED, LEFT)]
     lines = [
         "# Mutants",
         "",
         "What the fast tests (no torch, no Ray) of the trainer do not see: `make mutants` changes one expression at a "
         "time with [mutmut](https://mutmut.readthedocs.io) and runs the tests that reach it. Not all survivors are "
-        "gaps: some change nothing that can be seen. Mutants that no fast test reaches are in no row.",
+        "gaps: some change nothing that can be seen. Not run: no fast test reaches them, or they were stopped.",
         "",
-        "| module | killed | survived |",
-        "|---|---|---|",
-        *(f"| `{name}` | {counts['killed']} | {counts[SURVIVED]} |" for name, counts in run.items()),
-        f"| all | {sum(c['killed'] for c in run.values())} | {sum(c[SURVIVED] for c in run.values())} |",
+        "| module | killed | survived | not run |",
+        "|---|---|---|---|",
+        *(f"| `{name}` | {of[KILLED]} | {of[SURVIVED]} | {of[LEFT]} |" for name, of in run.items()),
+        f"| all | {' | '.join(map(str, total))} |",
         "",
     ]
     if left:
-        lines += [f"Not run: {', '.join(f'`{name}`' for name in left)}.", ""]
+        lines += [f"Not run at all: {', '.join(f'`{name}`' for name in left)}.", ""]
     lines += ["## Survivors", ""]
     last = ""
     for name in sorted(diffs):
