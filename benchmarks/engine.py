@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.serve import Prompts, Way, raw, through
+from benchmarks.asking import Prompts, Way, raw, through
 from engine.local import TransformersEngine
 from engine.vllm import VLLMEngine
 

@@ -34,7 +34,7 @@ from speedrun.phases import SETTINGS
 from speedrun.plots import points
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import SEED as TUNING_SEED
-from speedrun.tuning import chosen, factor_of
+from speedrun.tuning import chosen, factor_of, tried
 from speedrun.variants import ARMS, COMPARISONS, GATE
 from trainer.disk import agree, only_writer
 
@@ -117,6 +117,9 @@ def compare(
         if known is None or not known.holds:
             raise ValueError(f"the gate fails, so {name} would say nothing. See: {pages / GATE}.md")
     arms = COMPARISONS[name].systems.values()
+    # All that arms start from first: one alone, that of the tuning, would leave the other cores idle.
+    starts = [job.start for job in (*tried(arms), *(Job(name=arm, seed=seed) for seed in seeds for arm in arms))]
+    run_all(starts, settings, out, workers)
     rates = chosen(arms, settings, out, workers)
     run_all(
         [Job(name=arm, seed=seed, factor=factor_of(arm, rates)) for seed in seeds for arm in arms],

@@ -17,20 +17,25 @@ SEED = 1000
 """Of the runs that choose; comparisons have seeds from 0."""
 
 
-def chosen(names: Iterable[str], settings: SpeedrunSettings, out: Path, workers: int) -> dict[str, dict[float, float]]:
-    """Of each arm that is tuned, the share of validation problems right at each factor; runs what is missing."""
+def tried(names: Iterable[str]) -> list[Job]:
+    """The runs that choose the rates of these arms."""
     tuned = dict.fromkeys(tuner(name) for name in names)
-    jobs = {
-        (name, factor): Job(name=name, seed=SEED, factor=factor, tuning=True)
+    return [
+        Job(name=name, seed=SEED, factor=factor, tuning=True)
         for name in tuned
         if name is not None
         for factor in FACTORS
-    }
-    run_all(jobs.values(), settings, out, workers)
+    ]
+
+
+def chosen(names: Iterable[str], settings: SpeedrunSettings, out: Path, workers: int) -> dict[str, dict[float, float]]:
+    """Of each arm that is tuned, the share of validation problems right at each factor; runs what is missing."""
+    jobs = tried(names)
+    run_all(jobs, settings, out, workers)
     found: dict[str, dict[float, float]] = {}
-    for (name, factor), job in jobs.items():
+    for job in jobs:
         right = fmean(each.correct for each in attempts_of(job.folder(out) / ATTEMPTS))
-        found.setdefault(name, {})[factor] = right
+        found.setdefault(job.name, {})[job.factor] = right
     return found
 
 

@@ -21,18 +21,15 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.asking import Way, raw, through
 from benchmarks.gpu.common import SHAPES, Report, make_model, missing, no_gpu, parser, prepare, spread
 from engine.local import TransformersEngine
-from engine.vllm import VLLMEngine, sampling_params
-from workflow.completion import CompletionRequest, Sampling
+from engine.vllm import VLLMEngine
 
-Prompts = list[list[int]]
-Way = Callable[[Prompts, int], Awaitable[int]]
-"""Completes all prompts at once, with so many tokens at most each; returns how many tokens came."""
 OURS, RAW, LOCAL = "VLLMEngine", "raw vLLM", "TransformersEngine"
 
 
@@ -46,36 +43,6 @@ def vllm_options(tiny: bool, context: int, at_once: int) -> dict[str, Any]:
         "kv_cache_memory_bytes": 64 << 20,
         "max_num_batched_tokens": at_once * context,
     }
-
-
-def sampling(number: int, most: int) -> Sampling:
-    return Sampling(temperature=1.0, seed=number, max_tokens=most, logprobs=True)
-
-
-def through(engine: VLLMEngine | TransformersEngine) -> Way:
-    async def ask(prompts: Prompts, most: int) -> int:
-        requests = [CompletionRequest(token_ids=ids, sampling=sampling(n, most)) for n, ids in enumerate(prompts)]
-        completions = await asyncio.gather(*map(engine.complete, requests))
-        return sum(len(completion.token_ids or ()) for completion in completions)
-
-    return ask
-
-
-def raw(engine: VLLMEngine) -> Way:
-    """vLLM's own engine, asked without ours around it."""
-
-    async def ask(prompts: Prompts, most: int) -> int:
-        llm, _ = await engine._start.llm_and_chat()
-
-        async def one(number: int, prompt: list[int]) -> int:
-            name = f"raw-{time.monotonic_ns()}-{number}"
-            asked = llm.generate({"prompt_token_ids": prompt}, sampling_params(sampling(number, most), most), name)
-            outputs = [output async for output in asked]
-            return len(outputs[-1].outputs[0].token_ids)
-
-        return sum(await asyncio.gather(*(one(number, prompt) for number, prompt in enumerate(prompts))))
-
-    return ask
 
 
 async def measure(

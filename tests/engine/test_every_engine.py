@@ -1,6 +1,9 @@
 """What every engine must do alike, on one tiny model: transformers, vLLM, OpenAI-compatible servers, a cache, replay.
 
 An engine that this environment lacks is skipped, with the reason. The reference is a plain forward pass.
+
+METAAGENT_TEST_MODEL=FOLDER tests with a model that others have trained (`python -m speedrun.pretrained FOLDER` makes
+one): slower, and its tokens are longer than a byte.
 """
 
 from __future__ import annotations
@@ -8,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import json
+import os
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,13 +39,16 @@ from workflow.limits import Limits
 from workflow.trace import Trace
 
 pytestmark = pytest.mark.timeout(600)  # vLLM takes its time to start
+MODEL = os.environ.get("METAAGENT_TEST_MODEL")
 CONTEXT = 1024
 CLOSE = 1e-4
 """Largest difference of log-probabilities in float32 (vLLM and transformers were seen to differ by 6e-6)."""
+PARAGRAPH = "a prompt that fills some blocks " * 28
+"""Of more than 128 tokens, which is a cache block of vLLM's on CPUs; in bytes less than the context."""
 VLLM_OPTIONS = {
     "dtype": "float32",
     "max_model_len": CONTEXT,
-    "kv_cache_memory_bytes": 64 << 20,
+    "kv_cache_memory_bytes": 2 << 30 if MODEL else 64 << 20,
     "enforce_eager": True,
     "max_num_seqs": 64,
     # On CPUs a seeded request that is read in pieces ends the engine.
@@ -112,8 +120,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from benchmarks.tiny_models import make_model
 
     path = tmp_path_factory.mktemp("tiny")
-    make_model(path, context=CONTEXT)
+    if MODEL is None:
+        make_model(path, context=CONTEXT)
+    else:
+        trained(path, CONTEXT)
     return path
+
+
+def trained(folder: Path, context: int) -> None:
+    """The model of METAAGENT_TEST_MODEL, with a smaller context."""
+    assert MODEL is not None
+    for file in Path(MODEL).resolve().iterdir():
+        if file.name == "config.json":
+            config = json.loads(file.read_text())
+            (folder / file.name).write_text(json.dumps({**config, "max_position_embeddings": context}))
+        else:
+            (folder / file.name).symlink_to(file)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -264,6 +286,16 @@ def test_text_stops_before_a_stop_string(setting: Setting) -> None:
     assert (free.token_ids or [])[: len(stopped.token_ids or [])] == stopped.token_ids
 
 
+def test_a_stop_string_may_begin_in_one_token_and_end_in_the_next(setting: Setting) -> None:
+    [free] = setting.ask(chat("stop", temperature=0))
+    ids = free.token_ids or []
+    ends = [len(setting.tokenizer.decode(ids[:count])) for count in range(2, len(ids))]
+    stops = [free.text[end - 1 : end + 1] for end in ends]
+    stop = next(stop for stop, end in zip(stops, ends, strict=True) if free.text.find(stop) == end - 1)
+    [stopped] = setting.ask(chat("stop", temperature=0, stop=(stop,)))
+    assert (stopped.finish_reason, stopped.text) == ("stop", free.text[: free.text.index(stop)])
+
+
 def test_who_watches_gets_the_text_in_pieces(setting: Setting) -> None:
     if not isinstance(setting.engine, WatchedEngine):
         pytest.skip(f"{setting.engine.name} cannot be watched")
@@ -314,16 +346,15 @@ def test_a_prompt_that_was_read_is_not_read_again(setting: Setting) -> None:
     """At least its whole cache blocks, which hold 128 tokens in vLLM on CPUs."""
     if setting.name in ("openai", "served", "cached", "replay"):
         pytest.skip(f"{setting.name} is told nothing about prefixes")
-    text = "a prompt that fills some blocks " * 12
-    [first] = setting.ask(chat(text, seed=1))
-    again = setting.ask(chat(text, seed=1), chat(text, seed=2))
+    [first] = setting.ask(chat(PARAGRAPH, seed=1))
+    again = setting.ask(chat(PARAGRAPH, seed=1), chat(PARAGRAPH, seed=2))
     assert max(each.usage.prefix_tokens or 0 for each in again) >= 128
     assert again[0].token_ids == first.token_ids
 
 
 def test_a_prompt_beyond_the_context_is_a_limit(setting: Setting) -> None:
     with pytest.raises(LimitExceeded) as caught:
-        setting.ask(chat("x" * CONTEXT))
+        setting.ask(chat("x " * CONTEXT))
     assert (caught.value.limit_kind, caught.value.limit) == ("context_tokens", CONTEXT)
     assert caught.value.used > CONTEXT
     assert setting.ask(chat("hi", seed=1))[0].token_ids, "the engine goes on"
@@ -395,7 +426,7 @@ def test_new_weights_serve_and_nothing_of_the_old_ones_is_left(setting: Setting,
         if setting.name == "vllm"
         else TransformersEngine(str(tmp_path), DEVICE)
     )
-    request = chat("a prompt that fills some blocks " * 12, temperature=0, logprobs=True)
+    request = chat(PARAGRAPH, temperature=0, logprobs=True)
     torch.manual_seed(1)
     given = {name: tensor + 0.1 * torch.randn_like(tensor) for name, tensor in model.state_dict().items()}
     if tied:
@@ -491,11 +522,16 @@ def test_vllm_that_was_not_made_to_sleep_says_so(setting: Setting) -> None:
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("name", ENGINES)
 def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> None:
-    """Programs of every shape, whose agents talk nonsense; traces are whole and hold every token."""
+    """Programs of every shape, whose agents talk nonsense; traces are whole and hold every token. A model that others
+    have trained plays 32 of them."""
     needs("torch", "transformers")
     from benchmarks.tiny_models import make_model
 
-    make_model(tmp_path, context=PROGRAM_CONTEXT)
+    count, context = (32, PROGRAM_CONTEXT // 2) if MODEL else (128, PROGRAM_CONTEXT)
+    if MODEL is None:
+        make_model(tmp_path, context=context)
+    else:
+        trained(tmp_path, context)
     files = [path for folder in (PROGRAMS, PUBLISHED, TEMPLATES) for path in sorted(folder.glob("[a-z]*.py"))]
     sources = [path.read_text() for path in files]
     assert len(sources) > 20
@@ -515,9 +551,9 @@ def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> Non
             )
             return await asyncio.gather(*runs)
 
-    options = {**VLLM_OPTIONS, "max_model_len": PROGRAM_CONTEXT, "max_num_batched_tokens": 4 * PROGRAM_CONTEXT}
+    options = {**VLLM_OPTIONS, "max_model_len": context, "max_num_batched_tokens": 4 * context}
     with asyncio.Runner() as runner, serving(name, tmp_path, options) as engine:
-        runs = runner.run(go([engine] * 128))
+        runs = runner.run(go([engine] * count))
         runner.run(engine.close())
         if name == "replay":
             traces = [tmp_path / f"{number}.jsonl" for number in range(len(runs))]
@@ -542,5 +578,5 @@ def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> Non
             assert completion is not None
             assert 0 < len(completion.token_ids or ()) == len(completion.logprobs or ()) <= 16
             assert completion.prompt_token_ids
-    assert calls >= 256
-    assert sum(run.failure is None for run in runs) >= 100
+    assert calls >= 2 * count
+    assert sum(run.failure is None for run in runs) >= 0.78 * count
