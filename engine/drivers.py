@@ -10,9 +10,10 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
-from engine.protocol import Engine
+from engine.protocol import Engine, SteppingEngine
 from engine.session import Run, Session, Sink, is_cancelled
 from workflow import bridge
 from workflow.completion import Completion, CompletionRequest, Sampling
@@ -34,6 +35,7 @@ async def drive(scheduler: Scheduler, session: Session) -> Any:
 
     A limit or an engine failure ends the run at once: open requests are cancelled and nodes unwound.
     """
+    session.driven(partial(_settled, scheduler))
     try:
         issued = _admitted(scheduler.take(), session)
         while not scheduler.done:
@@ -47,6 +49,12 @@ async def drive(scheduler: Scheduler, session: Session) -> Any:
         return scheduler.result()
     finally:
         scheduler.close()
+
+
+async def _settled(scheduler: Scheduler, engine: SteppingEngine) -> None:
+    """Until the engine holds all that the nodes wait for: they go on by themselves where a tool is announced."""
+    while scheduler.waiting != engine.held:
+        await asyncio.sleep(0)
 
 
 async def _serve_together(issued: list[Issued], scheduler: Scheduler, session: Session) -> list[Issued]:

@@ -7,11 +7,14 @@ engines live in `tests/engine`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from workflow.completion import Completion, CompletionRequest
+from workflow.requests import CodeReply, CodeRun
+
+CodeRunner = Callable[[CodeRun], Awaitable[CodeReply]]
 
 
 @runtime_checkable
@@ -51,6 +54,25 @@ class WatchedEngine(Engine, Protocol):
 
     watch: Watch | None
     """None unless somebody looks. After a failed attempt a reply may begin anew."""
+
+
+@runtime_checkable
+class SteppingEngine(Engine, Protocol):
+    """The engine of one run alone, which may hold all that the run asks for as long as it likes, and see whether the
+    program goes on by itself. No limit of the run counts while it holds."""
+
+    held: int
+    """Requests of the run that it has not answered."""
+
+    def attach(self, settled: Callable[[], Awaitable[None]], code_runner: CodeRunner | None) -> None:
+        """Called once, before the run's first request. `settled()` returns as soon as the program only waits for
+        replies, with all that it asks for having come in; where the run ends first, it may never return.
+        `code_runner` runs code at nobody's expense."""
+        ...
+
+    async def run_code(self, key: str, request: CodeRun, runner: CodeRunner) -> CodeReply:
+        """Answer a code run as `complete` does an agent call; `runner` runs it on the run's clock."""
+        ...
 
 
 @dataclass(frozen=True)

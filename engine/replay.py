@@ -85,10 +85,10 @@ class ReplayEngine:
         who = f"call {request.key!r} of agent {request.agent!r}"
         index = self._find(request, who)
         entry = self._entries[index]
-        difference = _difference(entry, request)
-        if difference:
+        wrong = difference(entry, request)
+        if wrong:
             raise EngineFailed(
-                self.name, f"{who} is not the recorded one: {difference}\nFix: undo the change, or record anew"
+                self.name, f"{who} is not the recorded one: {wrong}\nFix: undo the change, or record anew"
             )
         self._used[index] = True
         return entry.completion or Completion(text=entry.reply or "", model=self.name)
@@ -207,7 +207,7 @@ def _wrong(error: ValidationError) -> str:
     return f"{errors[0]['msg']} ({place}). Fix: an entry has agent and reply at least"
 
 
-def _difference(entry: ReplayEntry, request: CompletionRequest) -> str | None:
+def difference(entry: ReplayEntry, request: CompletionRequest) -> str | None:
     """The first thing in which the request is not what was recorded, in words, or None."""
     if entry.agent != request.agent:
         return f"the recorded agent is {entry.agent!r}"

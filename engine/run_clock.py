@@ -33,7 +33,7 @@ class RunClock:
         self._limits, self._engine = limits, engine
         self._start = time.monotonic()
         self._asked: dict[object, float] = {}
-        """When each request was made that is under way, oldest first."""
+        """When each request was made that is under way, or infinity where it has no limit."""
         self._working = 0
         """Code runs that are under way."""
         self._still_since: float | None = None
@@ -64,10 +64,10 @@ class RunClock:
             raise LimitExceeded("wall_s", self._limits.wall_s, self.own_s)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """While a request to the engine is under way."""
+    def waiting(self, *, limited: bool = True) -> Iterator[None]:
+        """While a request to the engine is under way; where it is not `limited`, for as long as it takes."""
         request = object()
-        self._asked[request] = time.monotonic()
+        self._asked[request] = time.monotonic() if limited else math.inf
         self._changed()
         try:
             yield
@@ -114,4 +114,5 @@ class RunClock:
         replied_s = min((asked + self._limits.reply_s - now for asked in self._asked.values()), default=math.inf)
         own_s = math.inf if still else self._limits.wall_s - self.own_s
         self._waits_for_reply = replied_s <= own_s
-        self._timeout.reschedule(asyncio.get_running_loop().time() + min(replied_s, own_s))
+        strikes_s = min(replied_s, own_s)
+        self._timeout.reschedule(None if math.isinf(strikes_s) else asyncio.get_running_loop().time() + strikes_s)

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from engine.authorship import MAX_READ, Authorship
 from engine.limit_counter import LimitCounter
 from engine.plausible import impossible
-from engine.protocol import Engine
+from engine.protocol import CodeRunner, Engine, SteppingEngine
 from engine.run_clock import RunClock
 from workflow.completion import (
     ChatMessage,
@@ -67,7 +67,6 @@ MAX_PROMPT = 1 << 20
 """Characters of all turns of one agent call together."""
 
 Sink = Callable[[Event], None]
-CodeRunner = Callable[[CodeRun], Awaitable[CodeReply]]
 
 
 class Run(BaseModel):
@@ -157,6 +156,7 @@ class Session:
     ) -> None:
         """`own_sampling`: agents are sampled as their nodes ask, not as the run says."""
         self.engine = engine
+        self._stepping = engine if isinstance(engine, SteppingEngine) else None
         self.limits = limits or _LIMITS
         self.sampling = sampling or _SAMPLING
         self._own_sampling = own_sampling
@@ -194,6 +194,12 @@ class Session:
         if self._sink is not None:
             self._sink(event)
 
+    def driven(self, settled: Callable[[SteppingEngine], Awaitable[None]]) -> None:
+        """Told before the first request by who drives the run how to wait until it has settled: see
+        `SteppingEngine.attach`."""
+        if (engine := self._stepping) is not None:
+            engine.attach(lambda: settled(engine), self._code_runner)
+
     def admit(self, path: str, request: Leaf) -> None:
         """Count a request before it is served; raises `LimitExceeded`, which ends the run."""
         self.clock.check()
@@ -219,7 +225,7 @@ class Session:
         if isinstance(request, ToolCall):
             return self._tool_call()
         if isinstance(request, CodeRun):
-            return self._code_run(path, request)
+            return self._code_run(key, path, request)
         raise TypeError(f"{type(request).__name__} is a report, not a request")
 
     async def _tool_call(self) -> ToolReply:
@@ -252,7 +258,7 @@ class Session:
             overruled=_overruled(call.sampling, sampling) if call.sampling else None,
         )
         try:
-            with self.clock.waiting():
+            with self.clock.waiting(limited=self._stepping is None):
                 completion = await self.engine.complete(request)
             wrong = impossible(completion)
             if wrong:
@@ -300,12 +306,13 @@ class Session:
             self._authorship.heard(turn.agent, turn.messages, completion.text, turn.tools)
         self._record(turn)
 
-    async def _code_run(self, path: str, request: CodeRun) -> CodeReply:
-        if self._code_runner is None:
-            raise ProgramFailed("PermissionError", "this run has no code runner")
+    async def _code_run(self, key: str, path: str, request: CodeRun) -> CodeReply:
         started = time.monotonic()
-        with self.clock.working():
-            reply = await self._code_runner(request)
+        if self._stepping is None:
+            reply = await self._on_the_clock(request)
+        else:
+            with self.clock.waiting(limited=False):
+                reply = await self._stepping.run_code(key, request, self._on_the_clock)
         self._authorship.ran(request.code, reply.stdout, request.stdin)
         self._record(
             CodeRan(
@@ -321,6 +328,12 @@ class Session:
             )
         )
         return reply
+
+    async def _on_the_clock(self, request: CodeRun) -> CodeReply:
+        if self._code_runner is None:
+            raise ProgramFailed("PermissionError", "this run has no code runner")
+        with self.clock.working():
+            return await self._code_runner(request)
 
     def report(self, path: str, report: Report) -> None:
         """Record what the program says it did; it changes no count."""

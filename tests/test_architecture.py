@@ -15,6 +15,7 @@ ROOMS = (
     "engine",
     "sandbox",
     "tasks",
+    "search",
     "templates",
     "designer",
     "trainer",
@@ -28,15 +29,16 @@ BELOW: dict[str, set[str]] = {
     "engine": {"workflow"},
     "sandbox": {"workflow", "engine"},
     "tasks": {"workflow", "sandbox"},
+    "search": {"workflow", "engine", "sandbox", "tasks"},
     "templates": {"workflow"},
     "designer": {"workflow", "engine", "sandbox", "tasks", "templates"},
-    "trainer": {"workflow", "engine", "sandbox", "tasks", "templates", "designer"},
+    "trainer": {"workflow", "engine", "sandbox", "tasks", "search", "templates", "designer"},
     "metaagent": set(ROOMS),
     "recipes": set(ROOMS),
     "benchmarks": set(ROOMS),
     "speedrun": set(ROOMS),
 }
-LIGHT = ["workflow", "engine", "sandbox", "tasks", "templates", "designer", "trainer", "metaagent"]
+LIGHT = ["workflow", "engine", "sandbox", "tasks", "search", "templates", "designer", "trainer", "metaagent"]
 HEAVY = ["torch", "ray", "vllm", "deepspeed", "transformers", "openai", "sympy", "math_verify"]
 MAX_LINES = 400
 MAX_IMPORT_S = 0.2

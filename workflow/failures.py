@@ -147,3 +147,13 @@ class ContractError(TypeError):
 
 class NoEngineConnected(RuntimeError):
     """A workflow was run outside a jail with no engine connected."""
+
+
+def raise_infrastructure(failure: Failure | None) -> None:
+    """Raise a run's failure that is none of its program's."""
+    if failure is None or not failure.is_infrastructure:
+        return
+    reason = failure.message.partition(": ")[2] or failure.message  # the exception puts its own words before
+    if failure.kind == "engine_failed":
+        raise EngineFailed(failure.fields.get("engine", ""), reason, failure.fields.get("attempts", 1))
+    raise SandboxUnavailable(reason)

@@ -69,6 +69,11 @@ class Scheduler:
         self._ready.append((branch, None, None))
         self._run()
 
+    @property
+    def waiting(self) -> int:
+        """Requests that were taken, or can be, and have no reply."""
+        return len(self._waiting)
+
     def take(self) -> list[Issued]:
         """Requests issued since the last call, in a deterministic order. Reports need no reply."""
         issued, self._issued = self._issued, []

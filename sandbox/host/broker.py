@@ -7,10 +7,12 @@ with an outcome (an answer, a failure, a description); how the jailed process it
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
+from engine.protocol import SteppingEngine
 from engine.session import Session
 from sandbox.frames import FrameError, encode, read_frame
 from sandbox.host.spawner import REAP_TIMEOUT_S
@@ -103,6 +105,11 @@ class _Rejected(BaseModel):
     findings: list[Finding]
 
 
+class _Settled(BaseModel):
+    op: Literal["settled"]
+    number: int
+
+
 class _OutOfMemory(BaseModel):
     op: Literal["out_of_memory"]
 
@@ -127,7 +134,7 @@ _Request = _AgentCall | _ToolCall | _CodeRun
 _Report = _Delivery | _ToolResult
 _FRAME: TypeAdapter[Any] = TypeAdapter(
     Annotated[
-        _Request | _Report | _Print | _Answer | _Failed | _Rejected | _OutOfMemory | Described,
+        _Request | _Report | _Print | _Answer | _Failed | _Rejected | _OutOfMemory | _Settled | Described,
         Field(discriminator="op"),
     ]
 )
@@ -155,6 +162,9 @@ class Broker:
         self._keys: set[str] = set()
         self._traffic = 0
         self._described: Described | None = None
+        self._replies = 0
+        self._settling: dict[int, asyncio.Future[None]] = {}
+        self._numbers = itertools.count()
         self._stopped: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def serve(self, job: dict[str, Any]) -> Outcome:
@@ -162,6 +172,7 @@ class Broker:
 
         Raises `LimitExceeded`, `EngineFailed` or `SandboxUnavailable`, whichever ends the run.
         """
+        self._session.driven(self._settled)
         self._writer.write(encode(job))
         reading = asyncio.create_task(self._read())
         try:
@@ -175,6 +186,8 @@ class Broker:
             for task in tasks:
                 task.cancel()
             self._stopped.cancel()
+            for settling in self._settling.values():
+                settling.cancel()
             # An engine that does not mind being cancelled is not waited for without end.
             done, _ = await asyncio.wait(tasks, timeout=REAP_TIMEOUT_S)
             for task in done:
@@ -219,6 +232,12 @@ class Broker:
             return Outcome(failure=error.record())
         elif isinstance(message, _Rejected):
             return Outcome(failure=ProgramRejected(message.findings).record())
+        elif isinstance(message, _Settled):
+            settling = self._settling.pop(message.number, None)
+            if settling is None:
+                return _protocol_failure(f"nobody asked whether it had settled ({message.number})")
+            if not settling.done():
+                settling.set_result(None)
         elif isinstance(message, _OutOfMemory):
             limit = self._session.limits.memory_mb
             return Outcome(failure=LimitExceeded("memory_mb", limit, limit).record())
@@ -234,12 +253,23 @@ class Broker:
         if not self._stopped.done():
             self._stopped.set_result(Outcome(described=self._described))
 
+    async def _settled(self, engine: SteppingEngine) -> None:
+        """Ask the jail until no reply has gone out meanwhile, as those to tool calls do by themselves: it reads what it
+        is asked only while it waits, and whatever the program has said by then has come before."""
+        replies = -1
+        while replies != self._replies:
+            replies, number = self._replies, next(self._numbers)
+            settling = self._settling[number] = asyncio.get_running_loop().create_future()
+            self._writer.write(encode({"type": "settle", "number": number}))
+            await settling
+
     async def _answer(self, message: _AgentCall | _ToolCall | _CodeRun) -> None:
         try:
             reply = await self._session.serve(message.key, message.path, message.request)
             kind = "agent" if isinstance(reply, AgentReply) else "tool" if isinstance(reply, ToolReply) else "code"
             fields = {name: getattr(reply, name) for name in reply.__dataclass_fields__}
             self._tasks.pop(message.key, None)
+            self._replies += 1
             self._writer.write(encode({"key": message.key, "type": kind, "reply": fields}))
             await self._writer.drain()
         except ConnectionError:

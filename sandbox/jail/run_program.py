@@ -197,6 +197,9 @@ class _Program:
         if self.describing:
             return self.answer_oneself()
         frame = self.channel.receive()
+        while frame["type"] == "settle":  # all that came before it has been dealt with
+            self.channel.send({"op": "settled", "number": frame["number"]})
+            frame = self.channel.receive()
         return frame["key"], _REPLIES[frame["type"]](**frame["reply"])
 
     def answer_oneself(self) -> tuple[str, Any]:

@@ -39,8 +39,9 @@ from trainer.distill.distill_rows import (
     preferred,
     why_dropped,
 )
-from trainer.rollout import derived_seed, first_failure, raise_infrastructure, retried
+from trainer.rollout import derived_seed, first_failure, retried
 from workflow.completion import Sampling
+from workflow.failures import raise_infrastructure
 from workflow.graph import structure
 from workflow.limits import DAY_S, Limits
 from workflow.usage import usage_report
@@ -297,7 +298,7 @@ class Questions:
                 sampling=self.settings.sampling,
                 seed=seed,
             )
-            raise_infrastructure(run)
+            raise_infrastructure(run.failure)
             reward = await paper_reward(problem, run, self.sandbox)
         dropped = why_dropped(problem, run, reward, self.settings.min_format, self.settings.keep_wrong)
         correct = next(term for term in reward.terms if term.name == "correct")

@@ -28,10 +28,10 @@ from tasks.problems import Problem
 from trainer.credit import correctness
 from trainer.disk import check_ids, check_same, problem_digest
 from trainer.evaluate.attempts import TRACES, Attempt, AttemptLog
-from trainer.rollout import TraceFile, derived_seed, raise_infrastructure, retried
+from trainer.rollout import TraceFile, derived_seed, retried
 from workflow.answers import final_answer
 from workflow.completion import Completion, Sampling
-from workflow.failures import Failure, ProgramRejected
+from workflow.failures import Failure, ProgramRejected, raise_infrastructure
 from workflow.graph import GraphNode, structure
 from workflow.limits import Limits
 from workflow.usage import PolicyRole, usage_report
@@ -250,5 +250,5 @@ class Attempts:
             seed=seed,
             sink=TraceFile(trace),
         )
-        raise_infrastructure(run)
+        raise_infrastructure(run.failure)
         return run

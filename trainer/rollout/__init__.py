@@ -10,7 +10,6 @@ from trainer.rollout.rollout import (
     derived_seed,
     first_failure,
     question_folder,
-    raise_infrastructure,
     retried,
 )
 from trainer.rollout.trace_file import TraceFile
@@ -25,6 +24,5 @@ __all__ = [
     "derived_seed",
     "first_failure",
     "question_folder",
-    "raise_infrastructure",
     "retried",
 ]

@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from designer.sample import Design, sample_designs
 from engine.protocol import Engine
-from engine.session import Run
 from sandbox.protocol import Sandbox
 from tasks.problems import Problem
 from trainer.config import RolloutConfig
@@ -25,7 +24,7 @@ from trainer.rollout.trace_file import TraceFile, writing
 from trainer.samples import designer_trajectories, executor_trajectories
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.completion import Sampling
-from workflow.failures import EngineFailed, Failure, LimitExceeded, SandboxUnavailable
+from workflow.failures import EngineFailed, Failure, LimitExceeded, SandboxUnavailable, raise_infrastructure
 from workflow.trace import Rewarded, RewardTerm
 
 Result = TypeVar("Result")
@@ -171,7 +170,7 @@ class Question:
                 seed=seed,
                 sink=trace,
             )
-            raise_infrastructure(run)
+            raise_infrastructure(run.failure)
             reward = await self.rollout.reward(self.problem, run, self.rollout.sandbox)
         trace(reward)
         execution = Execution(
@@ -213,17 +212,6 @@ def derived_seed(seed: int, *parts: str | int) -> int:
     """A seed in [0, 2^31) for one place in a training run: depends on nothing but its arguments."""
     text = "/".join(map(str, (seed, *parts)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest()) & 0x7FFFFFFF
-
-
-def raise_infrastructure(run: Run) -> None:
-    """Raise the failure of a run that is none of its program's."""
-    failure = run.failure
-    if failure is None or not failure.is_infrastructure:
-        return
-    reason = failure.message.partition(": ")[2] or failure.message  # the exception puts its own words before
-    if failure.kind == "engine_failed":
-        raise EngineFailed(failure.fields.get("engine", ""), reason, failure.fields.get("attempts", 1))
-    raise SandboxUnavailable(reason)
 
 
 def first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,0 +1,182 @@
+"""One run that is held at what it asks: it is given the replies of a path, then those that somebody decides.
+
+It stands before the engine and the code runner of that run alone. Nodes, scheduler, broker and jail know nothing of it.
+Which replies are taken, and how many runs there are, is decided in `search.branching`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.protocol import CodeRunner
+from engine.session import Run
+from search.paths import AgentStep, CodeStep, Path
+from search.programs import Program
+from workflow.completion import Completion, CompletionRequest
+from workflow.failures import EngineFailed, Failure, LimitExceeded
+from workflow.requests import CodeReply, CodeRun
+
+DROP_TIMEOUT_S = 10.0
+"""Seconds in which a run that is dropped has to end."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    request: CompletionRequest | CodeRun
+    reply: asyncio.Future[Any]
+    runner: CodeRunner | None = None
+
+
+class HeldRun:
+    """Satisfies `engine.protocol.SteppingEngine`. Requests that are open at once are answered one at a time, in the
+    order of their keys, each when the program has taken the reply before: the state that a path leads to, and what is
+    asked there, do not depend on the order of arrival."""
+
+    def __init__(self, program: Program, path: Path, name: str) -> None:
+        self.name = name
+        self.path = path
+        self.differences: list[str] = []
+        """Of code that was run again, where it did something else than is recorded."""
+        self._given = deque(path.steps)
+        self._not_run = [step for step in path.steps if isinstance(step, CodeStep)]
+        """Code whose files are not in this run's workspace."""
+        self._asked: dict[str, _Asked] = {}
+        self._some = asyncio.Event()
+        self._settled: Callable[[], Awaitable[None]] | None = None
+        self._code_runner: CodeRunner | None = None
+        self._run = asyncio.create_task(program.run(self))
+
+    # What the run sees
+
+    @property
+    def held(self) -> int:
+        return len(self._asked)
+
+    def attach(self, settled: Callable[[], Awaitable[None]], code_runner: CodeRunner | None) -> None:
+        self._settled, self._code_runner = settled, code_runner
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        return await self._ask(request.key, request)
+
+    async def run_code(self, key: str, request: CodeRun, runner: CodeRunner) -> CodeReply:
+        return await self._ask(key, request, runner)
+
+    async def _ask(self, key: str, request: CompletionRequest | CodeRun, runner: CodeRunner | None = None) -> Any:
+        asked = self._asked[key] = _Asked(request, asyncio.get_running_loop().create_future(), runner)
+        self._some.set()
+        return await asked.reply
+
+    async def close(self) -> None:
+        """The run does not own it."""
+
+    # What the search sees
+
+    async def forward(self) -> CompletionRequest | None:
+        """Go on to the first agent's call that there is no reply for, and return it; None where the run ends before.
+
+        Raises `EngineFailed` with the first difference where the path does not fit the program.
+        """
+        while await self._settle():
+            key = min(self._asked)
+            asked = self._asked[key]
+            if self._given:
+                step = self._given.popleft()
+                self._compare(step, key, asked.request)
+                self._answer(step)
+            elif isinstance(asked.request, CodeRun):
+                await self._run_code(key, asked.request, asked)
+            else:
+                return asked.request
+        if self._given:
+            raise self._unfit(f"the run ended before {self._given[0].key!r} was asked")
+        return None
+
+    def decide(self, request: CompletionRequest, reply: Completion | Failure) -> None:
+        """Answer the call that `forward` has returned."""
+        step = AgentStep.of(request, reply)
+        self.path = self.path.then(step)
+        self._answer(step)
+
+    def result(self) -> Run:
+        """Of a run that has ended."""
+        return self._run.result()
+
+    async def drop(self) -> None:
+        """End the run, wherever it is. Harmless where it has ended."""
+        self._run.cancel()
+        await asyncio.wait({self._run}, timeout=DROP_TIMEOUT_S)
+        if self._run.done() and not self._run.cancelled():
+            self._run.exception()  # seen: nobody asks any more
+
+    async def _settle(self) -> bool:
+        """Until the program only waits for replies; False once the run has ended."""
+        waiting = asyncio.create_task(self._quiet())
+        try:
+            await asyncio.wait({waiting, self._run}, return_when=asyncio.FIRST_COMPLETED)
+            if self._run.done():
+                return False
+            waiting.result()
+            return True
+        finally:
+            waiting.cancel()
+
+    async def _quiet(self) -> None:
+        await self._some.wait()
+        assert self._settled is not None, "whoever drives a run says so before its first request"
+        await self._settled()
+
+    def _answer(self, step: AgentStep | CodeStep) -> None:
+        if isinstance(step.reply, Failure):
+            fields = step.reply.fields
+            error = LimitExceeded(fields["limit_kind"], fields["limit"], fields["used"])
+            self._taken(step.key).set_exception(error)
+        else:
+            self._taken(step.key).set_result(step.reply)
+
+    def _taken(self, key: str) -> asyncio.Future[Any]:
+        reply = self._asked.pop(key).reply
+        if not self._asked:
+            self._some.clear()
+        return reply
+
+    async def _run_code(self, key: str, request: CodeRun, asked: _Asked) -> None:
+        """Code that this run comes to by itself. Files that earlier code has written are made anew first: what that
+        code does now may differ from the record, which stands."""
+        assert asked.runner is not None
+        try:
+            for step in self._not_run:
+                if self._code_runner is not None:
+                    self._report(step, await self._code_runner(step.request))
+            self._not_run = []
+            reply = await asked.runner(request)
+        except Exception as error:  # ends the run, as it would without a search
+            if key in self._asked:
+                self._taken(key).set_exception(error)
+            return
+        step = CodeStep.of(key, request, reply)
+        self.path = self.path.then(step)
+        if key in self._asked and not asked.reply.done():  # else the run has been dropped meanwhile
+            self._answer(step)
+
+    def _report(self, step: CodeStep, now: CodeReply) -> None:
+        for name in ("exit_status", "stdout", "stderr", "limit"):
+            then, again = getattr(step.reply, name), getattr(now, name)
+            if then != again:
+                said = f"code {step.key!r}, run again, has {name} {again!r:.200}, recorded is {then!r:.200}"
+                self.differences.append(said)
+                return
+
+    def _compare(self, step: AgentStep | CodeStep, key: str, request: CompletionRequest | CodeRun) -> None:
+        if step.key != key:
+            raise self._unfit(f"{key!r} was asked, recorded was {step.key!r}")
+        if difference := step.mismatch(request):
+            raise self._unfit(f"{key!r} is not the recorded one: {difference}")
+
+    def _unfit(self, reason: str) -> EngineFailed:
+        number = len(self.path.steps) - len(self._given)
+        fix = "Fix: undo the change, or begin the search anew"
+        return EngineFailed(self.name, f"the path does not fit the program at its step {number}: {reason}\n{fix}")

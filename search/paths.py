@@ -1,0 +1,130 @@
+"""The replies that a run has had so far: with the same ones the same program reaches the same state (decision 2 in
+docs/architecture.md).
+
+A path is data: it can be kept, compared and replayed. Nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from engine.replay import ReplayEntry, difference
+from workflow.completion import ChatMessage, Completion, CompletionRequest
+from workflow.failures import Failure
+from workflow.requests import CodeReply, CodeRun
+
+
+class _Step(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    """Of the request (`workflow.scheduler`)."""
+
+    def mismatch(self, request: CompletionRequest | CodeRun) -> str | None:
+        """The first thing in which a request under this key is not the recorded one, in words."""
+        raise NotImplementedError
+
+    def reached(self) -> list[Any]:
+        """What of the reply the run's state follows from, as JSON."""
+        raise NotImplementedError
+
+
+class AgentStep(_Step):
+    """A reply to an agent's call."""
+
+    type: Literal["agent"] = "agent"
+    agent: str
+    messages: list[ChatMessage]
+    tools: list[dict[str, Any]] = []
+    reply: Completion | Failure
+    """A failure where the call itself went past a limit, such as the model's context."""
+
+    @classmethod
+    def of(cls, request: CompletionRequest, reply: Completion | Failure) -> AgentStep:
+        return cls.model_construct(
+            key=request.key, agent=request.agent, messages=request.messages or [], tools=request.tools, reply=reply
+        )
+
+    def mismatch(self, request: CompletionRequest | CodeRun) -> str | None:
+        if isinstance(request, CodeRun):
+            return f"it runs code, recorded was a call of agent {self.agent!r}"
+        recorded = ReplayEntry.model_construct(agent=self.agent, messages=self.messages, tools=self.tools)
+        return difference(recorded, request)
+
+    def reached(self) -> list[Any]:
+        if isinstance(self.reply, Failure):
+            return [self.reply.kind, self.reply.message]
+        return [self.reply.text, self.reply.finish_reason, self.reply.token_ids, self.reply.prompt_token_ids]
+
+
+class CodeStep(_Step):
+    """What code that the program ran has done."""
+
+    type: Literal["code"] = "code"
+    code: str
+    stdin: str = ""
+    timeout_s: float | None = None
+    reply: CodeReply
+
+    @classmethod
+    def of(cls, key: str, request: CodeRun, reply: CodeReply) -> CodeStep:
+        return cls(key=key, code=request.code, stdin=request.stdin, timeout_s=request.timeout_s, reply=reply)
+
+    @property
+    def request(self) -> CodeRun:
+        return CodeRun(self.code, self.stdin, self.timeout_s)
+
+    def mismatch(self, request: CompletionRequest | CodeRun) -> str | None:
+        if not isinstance(request, CodeRun):
+            return f"agent {request.agent!r} is asked, recorded was code"
+        if request.stdin != self.stdin:
+            return f"its code reads {request.stdin[-200:]!r}, recorded was {self.stdin[-200:]!r}"
+        return (
+            None if request.code == self.code else f"it runs {request.code[-200:]!r}, recorded was {self.code[-200:]!r}"
+        )
+
+    def reached(self) -> list[Any]:
+        return [self.reply.exit_status, self.reply.stdout, self.reply.stderr, self.reply.limit]
+
+
+Step = Annotated[AgentStep | CodeStep, Field(discriminator="type")]
+
+
+class Path(BaseModel):
+    """The replies to all requests of a run so far, in the order in which the program was given them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    program: str
+    """`Program.digest` of what was run."""
+    steps: tuple[Step, ...] = ()
+    _digest: str = PrivateAttr(default="")
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal; the same for paths that lead to the same state, whatever is recorded beside the replies."""
+        if not self._digest:
+            digest = self.program
+            for step in self.steps:
+                digest = _further(digest, step)
+            self._digest = digest
+        return self._digest
+
+    def then(self, step: AgentStep | CodeStep) -> Path:
+        longer = Path.model_construct(program=self.program, steps=(*self.steps, step))
+        longer._digest = _further(self.digest, step)
+        return longer
+
+    @property
+    def decisions(self) -> tuple[AgentStep, ...]:
+        """The agents' replies alone."""
+        return tuple(step for step in self.steps if isinstance(step, AgentStep))
+
+
+def _further(digest: str, step: AgentStep | CodeStep) -> str:
+    said = json.dumps([digest, step.key, *step.reached()], separators=(",", ":"))
+    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()

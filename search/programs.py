@@ -1,0 +1,80 @@
+"""What is run again and again, always the same way: a program in the sandbox, or a workflow of the host's own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from engine import run_workflow
+from engine.protocol import Engine
+from engine.session import Run
+from sandbox import Sandbox
+from workflow.completion import Sampling
+from workflow.graph import describe
+from workflow.limits import Limits
+from workflow.nodes import WorkflowNode
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    digest: str
+    """Hexadecimal, of all that its state depends on beside the replies: text, question, seed, who sets the sampling."""
+    seed: int
+    reply_s: float
+    """Seconds that a reply may take (`Limits.reply_s`)."""
+    run: Callable[[Engine], Coroutine[Any, Any, Run]]
+    """From its start, with this engine."""
+
+
+def jailed(
+    sandbox: Sandbox,
+    source: str,
+    question: str,
+    *,
+    limits: Limits | None = None,
+    sampling: Sampling | None = None,
+    seed: int = 0,
+    own_sampling: bool = False,
+) -> Program:
+    """A program in the sandbox; arguments are those of `Sandbox.run_program`. Each run that is held takes a jail: the
+    sandbox must have `OpenRuns.most` of them at least."""
+    limits = limits or Limits()
+
+    async def run(engine: Engine) -> Run:
+        return await sandbox.run_program(
+            source,
+            question,
+            engine=engine,
+            limits=limits,
+            sampling=sampling,
+            seed=seed,
+            own_sampling=own_sampling,
+        )
+
+    return Program(_digest(source, question, seed, own_sampling), seed, limits.reply_s, run)
+
+
+def trusted(
+    workflow: WorkflowNode,
+    question: str,
+    *,
+    limits: Limits | None = None,
+    sampling: Sampling | None = None,
+    seed: int = 0,
+) -> Program:
+    """A workflow of this process, whose nodes keep nothing from one run to the next; two of one structure count as one
+    program. Nothing is jailed."""
+    limits = limits or Limits()
+
+    async def run(engine: Engine) -> Run:
+        return await run_workflow(workflow, question, engine, limits=limits, sampling=sampling, seed=seed)
+
+    digest = _digest(describe(workflow).model_dump_json(), question, seed, True)
+    return Program(digest, seed, limits.reply_s, run)
+
+
+def _digest(text: str, question: str, seed: int, own_sampling: bool) -> str:
+    said = repr((text, question, seed, own_sampling))
+    return hashlib.blake2b(said.encode(errors="replace"), digest_size=16).hexdigest()
