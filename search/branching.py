@@ -138,28 +138,17 @@ class Branching:
         run.decide(decision.request, reply)
         return await self._forward(run)
 
-    async def candidates(
-        self, decision: Decision, engine: Engine, count: int, *, first: int = 0
-    ) -> list[Completion | Failure]:
-        """Replies for a decision, asked for together, those with the numbers from `first` on. A `Failure` is a call
+    async def candidate(self, decision: Decision, engine: Engine, number: int) -> Completion | Failure:
+        """The reply with this number, from 0, to a decision; several are best asked for together. A `Failure` is a call
         that goes past a limit itself; `go_on` takes it, too. Raises `EngineFailed`; no reply is made up."""
-
-        async def one(number: int) -> Completion | Failure:
-            sampling = decision.request.sampling.with_seed(candidate_seed(self.program.seed, decision, number))
-            try:
-                async with asyncio.timeout(self.program.reply_s):
-                    return await engine.complete(replace(decision.request, sampling=sampling))
-            except LimitExceeded as error:
-                return error.record()
-            except TimeoutError:
-                raise no_reply(engine.name, self.program.reply_s) from None
-
-        asked = [asyncio.create_task(one(first + number)) for number in range(count)]
+        sampling = decision.request.sampling.with_seed(candidate_seed(self.program.seed, decision, number))
         try:
-            return list(await asyncio.gather(*asked))
-        finally:
-            for task in asked:
-                task.cancel()
+            async with asyncio.timeout(self.program.reply_s):
+                return await engine.complete(replace(decision.request, sampling=sampling))
+        except LimitExceeded as error:
+            return error.record()
+        except TimeoutError:
+            raise no_reply(engine.name, self.program.reply_s) from None
 
     async def close(self) -> None:
         """Drop all runs that are held."""

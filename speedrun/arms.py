@@ -11,33 +11,36 @@ What is done is not done again. Compares nothing.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from metaagent.opening import open_sandbox
 from metaagent.terminal import note
 from sandbox.protocol import Sandbox
+from speedrun import kept as keeping
 from speedrun import phases
+from speedrun.kept import ATTEMPTS, FIXED, GREEDY, RL
 from speedrun.settings import SpeedrunSettings
 from speedrun.tiny_policy import Architecture
 from speedrun.variants import ALONE, ARMS, HALVED, START, STARTS, WITH_FIXED, Arm
 from tasks import Problem, read_task
-from trainer.disk import agree, only_writer, read_records
+from trainer.disk import agree, only_writer
 from trainer.distill import ROWS
-from trainer.evaluate import RESULTS, Attempt
 from trainer.rollout import derived_seed
-from trainer.run import METRICS, OneProcess, StepReport
+from trainer.run import OneProcess
 from trainer.sft import MODEL
 from trainer.trees import QuestionTree
 
-RL, ATTEMPTS, GREEDY, FIXED, LOG, DONE, TUNING = "rl", "attempts", "greedy", "fixed", "log", "done", "tuning"
+LOG, DONE, TUNING = "log", "done", "tuning"
 MADE_BY = "made_by.json"
 RUN_TIMEOUT_S = 4 * 3600
 
@@ -101,13 +104,24 @@ def arm_settings(settings: SpeedrunSettings, arm: Arm, factor: float = 1.0) -> S
 
 
 def made_by(job: Job, settings: SpeedrunSettings) -> dict[str, Any]:
-    """All that a job's results depend on: they are not taken for those of another one."""
+    """All that a job's results depend on: they are not taken for those of another one. What is not set is left out, so
+    that a switch which comes later changes nothing."""
     settings = settings.model_copy(update={"seed": job.seed})
-    found: dict[str, Any] = {"job": asdict(job), "settings": settings.model_dump(mode="json")}
+    found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
+    found["settings"] = settings.model_dump(mode="json", exclude_none=True)
     if job.name in ARMS:
         rl = arm_settings(settings, ARMS[job.name], job.factor).rl(Path("model"), Path("problems.jsonl"))
-        found["rl"] = rl.model_dump(mode="json")
-    return found
+        found["rl"] = rl.model_dump(mode="json", exclude_none=True)
+    return json.loads(json.dumps(found))
+
+
+@cache
+def code_of_instrument() -> str:
+    """SHA-256 of the code that makes problems, lessons and programs."""
+    own = Path(__file__).parent
+    code = [own / "teacher.py", own / "phases.py", own.parent / "tasks" / "data" / "miniature.py"]
+    code += sorted((own / "templates").glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()
 
 
 async def run(job: Job, settings: SpeedrunSettings, out: Path) -> None:
@@ -175,52 +189,65 @@ def architecture(settings: SpeedrunSettings, start: str) -> Architecture:
     return settings.architecture if start == START else HALVED
 
 
-def run_all(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int) -> None:
-    """What the jobs start from, then they, `workers` at a time, each in a process of one thread; what is done is not
-    done again.
+def kept_at(job: Job, kept: Path) -> Path:
+    """Where a job's results are kept."""
+    return kept / f"{job.folder(Path())}.json.gz"
+
+
+def left(jobs: Iterable[Job], settings: SpeedrunSettings, kept: Path) -> list[Job]:
+    """Those whose results are not kept. What was made otherwise is made again. Raises ValueError for a file that holds
+    something else."""
+    found = {job: keeping.read(kept_at(job, kept)) for job in jobs}
+    return [job for job, run in found.items() if run is None or run.made_by != made_by(job, settings)]
+
+
+def run_all(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> None:
+    """What the jobs start from, then they, `workers` at a time, each in a process of one thread. What is done is not
+    done again, and what is kept is not done at all; in the end all is kept.
 
     Raises ValueError, before anything is run, where a folder holds results that were made otherwise, and RuntimeError
     where a job fails.
     """
+    jobs = left(jobs, settings, kept)
+    starts = run_starts(jobs, settings, out, workers, kept)
+    _run_each([job for job in jobs if job not in starts], settings, out, workers, kept)
 
-    def once(job: Job) -> None:
-        folder = job.folder(out)
-        if (folder / DONE).exists():
-            return
-        note(f"seed {job.seed}: {folder.name}")
-        command = [sys.executable, "-m", "speedrun.compare", "--one", json.dumps(asdict(job)), "--out", str(out)]
-        try:
-            with (folder / LOG).open("a") as log:
-                ended = subprocess.run(command, stdout=log, stderr=log, timeout=RUN_TIMEOUT_S).returncode
-        except subprocess.TimeoutExpired:
-            ended = f"not over after {RUN_TIMEOUT_S // 3600} hours"
-        if ended != 0:
-            raise RuntimeError(
-                f"seed {job.seed}: {folder.name} failed ({ended}); see {folder / LOG}. The same command goes on"
-            )
-        (folder / DONE).touch()
 
-    jobs = list(jobs)
+def run_starts(jobs: Sequence[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> Collection[Job]:
+    """What the jobs start from, which is returned. Raises what `run_all` raises."""
     starts = dict.fromkeys(job.start for job in jobs)
     firsts = dict.fromkeys(replace(start, name=START) for start in starts)
     for job in (*firsts, *starts, *jobs):
         folder = job.folder(out)
         folder.mkdir(parents=True, exist_ok=True)
         agree(folder / MADE_BY, made_by(job, settings), begun=(folder / MADE_BY).exists())
+    _run_each(firsts, settings, out, workers, kept)
+    _run_each([start for start in starts if start not in firsts], settings, out, workers, kept)
+    return starts
+
+
+def _run_each(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> None:
+    def once(job: Job) -> None:
+        if not (job.folder(out) / DONE).exists():
+            _in_process(job, out)
+        if (job.folder(out) / ATTEMPTS).exists():
+            keeping.write(kept_at(job, kept), keeping.kept_of(job.folder(out), made_by(job, settings)))
+
     with ThreadPoolExecutor(workers) as pool:
-        for each in (
-            firsts,
-            (start for start in starts if start not in firsts),
-            (job for job in jobs if job not in starts),
-        ):
-            list(pool.map(once, each))
+        list(pool.map(once, jobs))
 
 
-def attempts_of(folder: Path) -> list[Attempt]:
-    return [attempt for _, attempt in read_records(folder / RESULTS, Attempt)]
-
-
-def steps_of(folder: Path) -> list[StepReport]:
-    """Of an arm's folder; none where it has no RL."""
-    path = folder / RL / METRICS
-    return [step for _, step in read_records(path, StepReport)] if path.exists() else []
+def _in_process(job: Job, out: Path) -> None:
+    folder = job.folder(out)
+    note(f"seed {job.seed}: {folder.name}")
+    command = [sys.executable, "-m", "speedrun.compare", "--one", json.dumps(asdict(job)), "--out", str(out)]
+    try:
+        with (folder / LOG).open("a") as log:
+            ended = subprocess.run(command, stdout=log, stderr=log, timeout=RUN_TIMEOUT_S).returncode
+    except subprocess.TimeoutExpired:
+        ended = f"not over after {RUN_TIMEOUT_S // 3600} hours"
+    if ended != 0:
+        raise RuntimeError(
+            f"seed {job.seed}: {folder.name} failed ({ended}); see {folder / LOG}. The same command goes on"
+        )
+    (folder / DONE).touch()

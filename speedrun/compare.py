@@ -5,18 +5,19 @@
 The gate is made before any other comparison: does either role learn at all, and neither where rewards are shuffled?
 Where it fails, no other comparison is made; where `gate.json` beside the pages says that it holds for the same
 instrument, it is not made again. Each arm has learning rates of its own choice (`speedrun.tuning`). Runs are shared
-between comparisons (`speedrun.arms`); what is done is not done again. With --write the page goes into `docs/results/`.
+between comparisons (`speedrun.arms`); what is done is not done again, and what pages need of it is kept beside them
+(`speedrun.kept`), for other days. With --write the page goes into `docs/results/`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,36 +29,36 @@ from metaagent.terminal import note
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; several processes run side by side
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-from speedrun.arms import ATTEMPTS, FIXED, GREEDY, Job, arm_settings, attempts_of, run, run_all, steps_of
+from speedrun.arms import Job, arm_settings, code_of_instrument, kept_at, left, run, run_all, run_starts
+from speedrun.kept import read
 from speedrun.pages import System, gate, page_of
 from speedrun.phases import SETTINGS
 from speedrun.plots import points
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import SEED as TUNING_SEED
 from speedrun.tuning import chosen, factor_of, tried
-from speedrun.variants import ARMS, COMPARISONS, GATE
+from speedrun.variants import ARMS, COMPARISONS, GATE, START
 from trainer.disk import agree, only_writer
 
 PAGES = Path(__file__).parents[1] / "docs" / "results"
-VERDICT = "gate.json"
-"""Beside the pages: a `Verdict`."""
+VERDICT, KEPT = "gate.json", "runs"
+"""Beside the pages: a `Verdict`, and what is kept of each run."""
 
 
-def system_of(shown: str, arm: str, seeds: Sequence[int], out: Path) -> System:
-    """What the runs of an arm left behind."""
-    folders = [out / f"seed-{seed}" / arm for seed in seeds]
-    programs = sorted(each.name for each in (folders[0] / FIXED).glob("*"))
+def system_of(shown: str, jobs: Sequence[Job], kept: Path) -> System:
+    """What is kept of the runs of an arm, one for each seed."""
+    runs = [run for job in jobs if (run := read(kept_at(job, kept)))]
     return System(
         name=shown,
-        sampled=[attempts_of(folder / ATTEMPTS) for folder in folders],
-        greedy=[attempts_of(folder / GREEDY) for folder in folders],
-        steps=[steps_of(folder) for folder in folders],
-        fixed={name: [attempts_of(folder / FIXED / name) for folder in folders] for name in programs},
+        sampled=[run.sampled for run in runs],
+        greedy=[run.greedy for run in runs],
+        steps=[run.steps for run in runs],
+        fixed={name: [run.fixed[name] for run in runs] for name in runs[0].fixed},
     )
 
 
-def systems_of(name: str, seeds: Sequence[int], out: Path) -> list[System]:
-    return [system_of(shown, arm, seeds, out) for shown, arm in COMPARISONS[name].systems.items()]
+def systems_of(name: str, jobs: Mapping[str, Sequence[Job]], kept: Path) -> list[System]:
+    return [system_of(shown, jobs[arm], kept) for shown, arm in COMPARISONS[name].systems.items()]
 
 
 class Verdict(BaseModel):
@@ -71,16 +72,15 @@ class Verdict(BaseModel):
 def instrument(settings: SpeedrunSettings) -> dict[str, Any]:
     """What the gate is about: settings, RL of its arms, and the code that makes problems, lessons and programs."""
     arms = {name: ARMS[name] for name in COMPARISONS[GATE].systems.values() if name in ARMS}
-    own = Path(__file__).parent
-    code = [own / "teacher.py", own / "phases.py", own.parent / "tasks" / "data" / "miniature.py"]
-    code += sorted((own / "templates").glob("*.py"))
     return {
-        "settings": settings.model_dump(mode="json"),
+        "settings": settings.model_dump(mode="json", exclude_none=True),
         "rl": {
-            name: arm_settings(settings, arm).rl(Path("model"), Path("problems.jsonl")).model_dump(mode="json")
+            name: arm_settings(settings, arm)
+            .rl(Path("model"), Path("problems.jsonl"))
+            .model_dump(mode="json", exclude_none=True)
             for name, arm in arms.items()
         },
-        "code": hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest(),
+        "code": code_of_instrument(),
     }
 
 
@@ -116,18 +116,15 @@ def compare(
             known = verdict_in(pages, settings)
         if known is None or not known.holds:
             raise ValueError(f"the gate fails, so {name} would say nothing. See: {pages / GATE}.md")
-    arms = COMPARISONS[name].systems.values()
-    # All that arms start from first: one alone, that of the tuning, would leave the other cores idle.
-    starts = [job.start for job in (*tried(arms), *(Job(name=arm, seed=seed) for seed in seeds for arm in arms))]
-    run_all(starts, settings, out, workers)
-    rates = chosen(arms, settings, out, workers)
-    run_all(
-        [Job(name=arm, seed=seed, factor=factor_of(arm, rates)) for seed in seeds for arm in arms],
-        settings,
-        out,
-        workers,
-    )
-    systems = systems_of(name, seeds, out)
+    arms, kept = COMPARISONS[name].systems.values(), pages / KEPT
+    if untuned := left(tried(arms), settings, kept):
+        # What it starts from would take one core alone, so that of all seeds comes first.
+        of_seeds = [Job(name=START, seed=seed) for seed in seeds]
+        run_starts([*untuned, *of_seeds], settings, out, workers, kept)
+    rates = chosen(arms, settings, out, workers, kept)
+    jobs = {arm: [Job(name=arm, seed=seed, factor=factor_of(arm, rates)) for seed in seeds] for arm in arms}
+    run_all(chain.from_iterable(jobs.values()), settings, out, workers, kept)
+    systems = systems_of(name, jobs, kept)
     pages.mkdir(parents=True, exist_ok=True)
     means = {system.name: [fmean(each.values()) for each in system.rates()] for system in systems}
     points(means, COMPARISONS[name].title, pages / f"{name}.png")

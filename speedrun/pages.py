@@ -8,11 +8,11 @@ from math import ceil, isnan, nan
 from statistics import fmean, variance
 
 from speedrun.intervals import Interval, Rates, difference, interval
-from speedrun.report import pattern
+from speedrun.kept import Result
 from speedrun.tuning import factor_of
 from speedrun.variants import COMPARISONS, GATE, Comparison
 from tasks.data import KINDS
-from trainer.evaluate import Attempt, shares
+from trainer.evaluate import shares
 from trainer.run import StepReport
 from workflow.usage import PolicyRole
 
@@ -24,12 +24,12 @@ class System:
     """One row of a comparison; each list has an entry per seed."""
 
     name: str
-    sampled: Sequence[Sequence[Attempt]]
+    sampled: Sequence[Sequence[Result]]
     """Attempts at the held-out problems, sampled as in training."""
-    greedy: Sequence[Sequence[Attempt]]
+    greedy: Sequence[Sequence[Result]]
     steps: Sequence[Sequence[StepReport]] = ()
     """Of its RL, if it had any."""
-    fixed: Mapping[str, Sequence[Sequence[Attempt]]] = field(default_factory=dict)
+    fixed: Mapping[str, Sequence[Sequence[Result]]] = field(default_factory=dict)
     """By a program's name, attempts at the validation problems with this system's Executor."""
 
     def rates(self, kind: str | None = None) -> list[Rates]:
@@ -40,9 +40,9 @@ class System:
         return interval(self.rates())
 
 
-def rates_of(seeds: Sequence[Sequence[Attempt]], kind: str | None = None) -> list[Rates]:
+def rates_of(seeds: Sequence[Sequence[Result]], kind: str | None = None) -> list[Rates]:
     """Of each seed, the attempts' grades by problem, of one kind or of all."""
-    return [{each.problem: float(each.correct) for each in seed if kind in (None, each.task)} for seed in seeds]
+    return [{each.problem: float(each.correct) for each in seed if kind in (None, each.kind)} for seed in seeds]
 
 
 def mean_of(seeds: Sequence[Rates]) -> float:
@@ -233,9 +233,7 @@ def moving(values: Sequence[float], quarter: int) -> tuple[float, float]:
 
 def _designs(systems: Sequence[System]) -> list[str]:
     by_kind = {
-        (system.name, kind): shares(
-            pattern(each.graph, each.program) for seed in system.sampled for each in seed if each.task == kind
-        )
+        (system.name, kind): shares(each.pattern for seed in system.sampled for each in seed if each.kind == kind)
         for system in systems
         for kind in KINDS
     }

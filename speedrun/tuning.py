@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 
-from speedrun.arms import ATTEMPTS, Job, attempts_of, run_all
+from speedrun.arms import Job, kept_at, run_all
+from speedrun.kept import read
 from speedrun.settings import SpeedrunSettings
 from speedrun.variants import ARMS, FACTORS
 
@@ -28,14 +29,16 @@ def tried(names: Iterable[str]) -> list[Job]:
     ]
 
 
-def chosen(names: Iterable[str], settings: SpeedrunSettings, out: Path, workers: int) -> dict[str, dict[float, float]]:
+def chosen(
+    names: Iterable[str], settings: SpeedrunSettings, out: Path, workers: int, kept: Path
+) -> dict[str, dict[float, float]]:
     """Of each arm that is tuned, the share of validation problems right at each factor; runs what is missing."""
     jobs = tried(names)
-    run_all(jobs, settings, out, workers)
+    run_all(jobs, settings, out, workers, kept)
     found: dict[str, dict[float, float]] = {}
     for job in jobs:
-        right = fmean(each.correct for each in attempts_of(job.folder(out) / ATTEMPTS))
-        found.setdefault(job.name, {})[job.factor] = right
+        if run := read(kept_at(job, kept)):
+            found.setdefault(job.name, {})[job.factor] = fmean(each.correct for each in run.sampled)
     return found
 
 

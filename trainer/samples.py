@@ -10,7 +10,7 @@ import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
@@ -36,9 +36,8 @@ else:
 class Coordinates:
     """Where a sample was made. Credit rules group by any of these.
 
-    `execution` is None for the Designer's samples. Question, design, execution, path and turn name a sample. `prompt`
-    is a digest of the token ids that its first turn was drawn after: samples of one agent with equal `prompt` were
-    drawn from one state, whatever tree or replay led there (the groups of AT-GRPO).
+    `execution` is None for the Designer's samples. Question, design, execution, path and turn name a sample, or
+    with a `point` that and execution. `prompt` is a digest of the token ids that its first turn was drawn after.
     """
 
     question: str
@@ -55,6 +54,9 @@ class Coordinates:
     """How often the agent at this path had replied before this sample begins: over the whole run, and so over all
     rounds of a loop. For the Designer 0, and 1 for a repair."""
     prompt: str = ""
+    point: str = ""
+    """Of a candidate: a digest of the run and the replies before it, the hash(e, i, t) of Stronger-MAS, Alg. 1.
+    `execution` is its number among the K of this point then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +160,14 @@ class _Growing:
 
 
 def executor_trajectories(
-    turns: Iterable[AgentTurn], *, question: str, design: int, execution: int
+    turns: Iterable[AgentTurn], *, question: str, design: int, execution: int, single_turns: bool = False
 ) -> list[Trajectory]:
     """The trajectories of one execution, from the agent turns of its Trace, ordered by their first turns' keys: the
     order in which concurrent replies arrived does not show.
 
-    A turn that says which turn it `continues` is appended to that one's tokens; any other begins a trajectory. Turns
-    without a completion (the run ended first) are left out. Raises `NoTokens` for completions without ids.
+    A turn that says which turn it `continues` is appended to that one's tokens, but for `single_turns`; any other
+    begins a trajectory. Turns without a completion (the run ended first) are left out. Raises `NoTokens` for
+    completions without ids.
     """
     begun: list[_Growing] = []
     ends_with: dict[str, _Growing] = {}
@@ -172,7 +175,8 @@ def executor_trajectories(
     for turn in turns:
         if turn.completion is None:
             continue
-        growing = ends_with.pop(turn.continues, None) if turn.continues is not None else None
+        before = None if single_turns else turn.continues
+        growing = ends_with.pop(before, None) if before is not None else None
         if growing is None:
             growing = _Growing(turn.completion, turn.key, turn.path, turn.agent, replies[turn.path], turn.sampling)
             begun.append(growing)
@@ -182,6 +186,20 @@ def executor_trajectories(
     return [
         each.trajectory("executor", question, design, execution) for each in sorted(begun, key=lambda each: each.key)
     ]
+
+
+def candidate_trajectory(completion: Completion, sampling: Sampling, coordinates: Coordinates) -> Trajectory:
+    """Of one turn: what it was drawn after, then what was chosen. Raises `NoTokens` for completions without ids."""
+    prompt, chosen, logprobs = tokens_of(completion, coordinates.agent)
+    return Trajectory(
+        role="executor",
+        coordinates=replace(coordinates, prompt=digest(prompt)),
+        token_ids=array("i", [*prompt, *chosen]),
+        loss_mask=array("b", [0] * len(prompt) + [1] * len(chosen)),
+        behaviour_logprobs=array("f", [0.0] * len(prompt) + logprobs),
+        temperature=sampling.temperature,
+        weights_version=completion.weights_version,
+    )
 
 
 def designer_trajectories(

@@ -16,6 +16,19 @@ from workflow.trace import Rewarded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One of the replies that were drawn for an agent's call (`trainer.rollout.turn_sampling`)."""
+
+    trajectory: Trajectory
+    """Of this turn alone; its `Coordinates.point` names the call."""
+    reward: Rewarded
+    chosen: bool
+    """Whether the run went on with it."""
+    timed_out: bool = False
+    """The wall clock struck in the run that it is rewarded for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """One execution of a design, or what stands for it where the design could not run."""
 
@@ -27,6 +40,9 @@ class Execution:
     duration_s: float = 0.0
     timed_out: bool = False
     """Its wall clock struck: that says as much of the machine as of the program, so it teaches nobody."""
+    candidates: list[Candidate] = field(default_factory=list)
+    """Where the run parted at agents' calls: what they learn from, in place of trajectories. Usage is of all runs then,
+    the rest of the chosen one."""
 
     @property
     def correct(self) -> bool:

@@ -170,6 +170,22 @@ class Rewarded(_Event):
                 raise ValueError(f"a reward whose {name} is {value} teaches nothing. Fix: the reward function")
 
 
+@dataclass(slots=True, kw_only=True)
+class CandidateDrawn(_Event):
+    """One of the replies that were drawn for an agent's call while a policy learned (`search`), and what it earned. The
+    run itself went on with the chosen one, which is the call's `AgentTurn`, too."""
+
+    type: Literal["candidate"] = "candidate"
+    key: str
+    """Of the call."""
+    agent: str
+    number: int
+    chosen: bool
+    completion: Completion
+    reward: float
+    terms: list[RewardTerm]
+
+
 Event = Annotated[
     RunStarted
     | AgentTurn
@@ -181,6 +197,7 @@ Event = Annotated[
     | LimitHit
     | Answered
     | RunEnded
+    | CandidateDrawn
     | Rewarded,
     Field(discriminator="type"),
 ]

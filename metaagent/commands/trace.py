@@ -14,6 +14,9 @@ from metaagent.terminal import ExitCode, note, print_json, print_transcript, rea
 def main(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A trace.", exists=True, dir_okay=False, readable=True)],
     full: Annotated[bool, typer.Option("--full", help="Show prompts and replies in full.")] = False,
+    candidates: Annotated[
+        bool, typer.Option("--candidates", help="Show every reply that was drawn at a call, with what it earned.")
+    ] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Print the transcript of one run from its trace."""
@@ -21,7 +24,7 @@ def main(
     if as_json:
         print_json(trace_document(read))
         return ExitCode.OK
-    print_transcript(stdout(), read.trace, full=full)
+    print_transcript(stdout(), read.trace, full=full, candidates=candidates)
     if read.torn:
         note("the last line was cut short and is left out")
     if read.trace.ended is None:

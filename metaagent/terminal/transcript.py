@@ -21,6 +21,7 @@ from workflow.text import last_boxed
 from workflow.trace import (
     AgentTurn,
     Answered,
+    CandidateDrawn,
     CodeRan,
     Delivered,
     Event,
@@ -96,9 +97,10 @@ def _lines(file: TextIO) -> Iterator[str]:
         yield line
 
 
-def print_transcript(console: Console, trace: Trace, *, full: bool = False) -> None:
-    """Print all events of a run in order, then what each agent used. Long texts are cut unless `full`."""
-    _Transcript(console, full).write(trace)
+def print_transcript(console: Console, trace: Trace, *, full: bool = False, candidates: bool = False) -> None:
+    """Print all events of a run in order, then what each agent used. Long texts are cut unless `full`. Of replies that
+    were drawn beside one another only the rewards, unless `candidates`."""
+    _Transcript(console, full, candidates).write(trace)
     print_shares(console, "By agent", usage_report([trace]).by_agent)
 
 
@@ -132,8 +134,10 @@ def print_shares(console: Console, title: str, shares: Mapping[Any, Tally]) -> N
 
 
 class _Transcript:
-    def __init__(self, console: Console, full: bool) -> None:
-        self._console, self._full = console, full
+    def __init__(self, console: Console, full: bool, candidates: bool) -> None:
+        self._console, self._full, self._unfolded = console, full, candidates
+        self._drawn: dict[str, list[CandidateDrawn]] = {}
+        """Candidates of each call; in the trace they stand behind the run."""
         self._turns = 0
         self._asked: dict[str, int] = {}
         self._replies: dict[str, str] = {}
@@ -141,6 +145,9 @@ class _Transcript:
 
     def write(self, trace: Trace) -> None:
         self._cached = cache_line(usage_report([trace]).total)
+        for event in trace.events:
+            if isinstance(event, CandidateDrawn):
+                self._drawn.setdefault(event.key, []).append(event)
         writers: dict[type, Callable[[Any], None]] = {
             RunStarted: self._started,
             AgentTurn: self._turn,
@@ -152,6 +159,7 @@ class _Transcript:
             LimitHit: self._limit_hit,
             Answered: self._answered,
             RunEnded: self._ended,
+            CandidateDrawn: lambda event: None,
             Rewarded: self._rewarded,
         }
         for event in trace.events:
@@ -187,6 +195,16 @@ class _Transcript:
             self._replies[done.text] = f"[reply {self._turns}, of {event.agent}]"
         else:
             self._labelled("failed", event.error or "no reply", "red")
+        if drawn := self._drawn.get(event.key):
+            self._candidates(drawn)
+
+    def _candidates(self, drawn: Sequence[CandidateDrawn]) -> None:
+        rewards = ", ".join(f"{each.reward:g}" + " (chosen)" * each.chosen for each in drawn)
+        self._labelled("candidates", f"{len(drawn)}, rewards {rewards}", "dim")
+        for each in drawn if self._unfolded else ():
+            self._labelled(f"  no. {each.number}", each.completion.text, "dim green")
+            for term in each.terms:
+                self._labelled("", f"{term.name} {term.value:g} x {term.weight:g}: {term.reason}", "dim")
 
     def _tool_called(self, event: ToolCalled) -> None:
         arguments = event.arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -317,7 +317,8 @@ class Drawing:
     async def close(self) -> None: ...
 
 
-def texts(replies: Sequence[Completion | Failure]) -> list[str]:
+async def drawn(branching: Branching, decision: Decision, numbers: Iterable[int]) -> list[str]:
+    replies = await asyncio.gather(*(branching.candidate(decision, Drawing(), number) for number in numbers))
     return [reply.text for reply in replies if isinstance(reply, Completion)]
 
 
@@ -327,18 +328,18 @@ def test_candidates_depend_on_seed_key_and_replies_alone() -> None:
         start, again = await one.start(), await same.start()
         assert isinstance(start, Decision)
         assert isinstance(again, Decision)
-        four = texts(await one.candidates(start, Drawing(), 4))
+        four = await drawn(one, start, range(4))
         assert len(set(four)) == 4
-        assert texts(await same.candidates(again, Drawing(), 2, first=2)) == four[2:]
+        assert await drawn(same, again, (2, 3)) == four[2:]
         others = []
         for program in (trusted(ensemble(), "What?", seed=2), trusted(ensemble(), "Which?", seed=1)):
             position = await Branching(program).start()
             assert isinstance(position, Decision)
-            others += texts(await Branching(program).candidates(position, Drawing(), 4))
+            others += await drawn(Branching(program), position, range(4))
         for text in ("a", "b"):
             position = await one.go_on(start, Completion(text=text))
             assert isinstance(position, Decision)
-            others += texts(await one.candidates(position, Drawing(), 4))
+            others += await drawn(one, position, range(4))
         assert len({*others, *four}) == 20
 
     asyncio.run(asyncio.wait_for(go(), 30))
@@ -350,8 +351,8 @@ def test_a_call_beyond_the_context_ends_its_run_and_an_engine_that_fails_makes_n
         start = await branching.start()
         assert isinstance(start, Decision)
         with pytest.raises(EngineFailed, match="gone"):
-            await branching.candidates(start, Drawing(fails="M0"), 4)
-        [reply] = await branching.candidates(start, Drawing(context=3), 1)
+            await branching.candidate(start, Drawing(fails="M0"), 0)
+        reply = await branching.candidate(start, Drawing(context=3), 0)
         assert isinstance(reply, Failure)
         ended = await branching.go_on(start, reply)
         assert isinstance(ended, Ended)
@@ -380,7 +381,7 @@ def test_a_path_that_does_not_fit_says_where() -> None:
             (
                 CodeStep(key=step.key, code="1", reply=CodeReply(0, "", "")),
                 "recorded was code",
-            ),  # pyright: ignore
+            ),
         ):
             with pytest.raises(EngineFailed, match="does not fit the program at its step 1") as failed:
                 await branching.at(Path(program=position.path.program, steps=(other,)))
@@ -433,7 +434,7 @@ def test_a_request_is_not_changed_by_drawing_for_it() -> None:
         start = await branching.start()
         assert isinstance(start, Decision)
         before = replace(start.request)
-        await branching.candidates(start, Drawing(), 2)
+        await branching.candidate(start, Drawing(), 1)
         assert start.request == before
 
     asyncio.run(asyncio.wait_for(go(), 30))

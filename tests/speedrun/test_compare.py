@@ -6,21 +6,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from attempts import ENSEMBLE, attempts
 
 from speedrun import compare as comparing
 from speedrun.arms import Job
 from speedrun.intervals import Interval
+from speedrun.kept import Result
 from speedrun.pages import System, _told, gate, moving, page_of
 from speedrun.variants import COMPARISONS
 from tasks.data.miniature import KINDS
-from trainer.evaluate.attempts import Attempt
 
 pytest.importorskip("numpy")
 
 
-def attempted(right: int, of: int = 100) -> list[Attempt]:
-    return attempts(dict.fromkeys(KINDS, right), of=of, graph=ENSEMBLE)
+def results(right: dict[str, int], of: int) -> list[Result]:
+    """`of` problems of each kind, the first `right[kind]` of them answered correctly."""
+    return [Result(f"{kind}-{n}", kind, n < count, "ensemble") for kind, count in right.items() for n in range(of)]
+
+
+def attempted(right: int, of: int = 100) -> list[Result]:
+    return results(dict.fromkeys(KINDS, right), of)
 
 
 def system(name: str, right: int, fixed: int | None = None) -> System:
@@ -61,7 +65,7 @@ def test_each_condition_of_the_gate_can_fail(right: tuple[int, ...], best: int, 
 
 def test_a_page_shows_intervals_pairs_seeds_kinds_and_designs() -> None:
     rates = ([0, 10, 0, 10], [10, 10, 0, 10])
-    seeds = [attempts(dict(zip(KINDS, each, strict=True)), of=10, graph=ENSEMBLE) for each in rates]
+    seeds = [results(dict(zip(KINDS, each, strict=True)), of=10) for each in rates]
     systems = [
         System(name=each, sampled=seeds[1:] * 2, greedy=seeds) for each in COMPARISONS["schedule"].systems if each
     ]
@@ -96,7 +100,7 @@ def test_what_cannot_be_told_says_how_many_seeds_it_would_take() -> None:
 
 
 def test_a_kind_without_problems_is_an_empty_cell() -> None:
-    some = [attempts({"sum": 1}, of=2)] * 3
+    some = [results({"sum": 1}, of=2)] * 3
     shown = System(name="single agent", sampled=some, greedy=some, fixed={"one": some})
     names = COMPARISONS["training"].systems
     page = page_of("training", [replace(shown, name=name) for name in names], "make it")
@@ -115,6 +119,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """The jobs that would be run; none is. Accuracies are those of `right`, which a test may change."""
     jobs: list[Job] = []
     monkeypatch.setattr(comparing, "run_all", lambda given, *_: jobs.extend(given))
+    monkeypatch.setattr(comparing, "run_starts", lambda given, *_: jobs.extend(job.start for job in given))
     monkeypatch.setattr(comparing, "chosen", lambda *_: {"executor only": {0.5: 0.4, 1.0: 0.2}})
     monkeypatch.setattr(comparing, "points", lambda *_: None)
     return jobs

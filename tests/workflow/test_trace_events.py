@@ -15,6 +15,7 @@ from workflow.limits import Limits
 from workflow.trace import (
     AgentTurn,
     Answered,
+    CandidateDrawn,
     CodeRan,
     Delivered,
     Event,
@@ -82,6 +83,16 @@ EVENTS: dict[type, Any] = {
     LimitHit: st.builds(LimitHit, limit_kind=st.just("wall_s"), limit=number | st.just(math.inf), used=number),
     Answered: st.builds(Answered, text=text, from_agent=st.none() | text),
     RunEnded: st.builds(RunEnded, failure=st.none() | failures, usage=usages),
+    CandidateDrawn: st.builds(
+        CandidateDrawn,
+        key=text,
+        agent=text,
+        number=st.integers(0, 9),
+        chosen=st.booleans(),
+        completion=completions,
+        reward=number,
+        terms=st.just([]),
+    ),
     Rewarded: st.builds(
         Rewarded,
         t=number,

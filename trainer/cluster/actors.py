@@ -237,6 +237,7 @@ class Work:
     rollout: RolloutConfig
     reward: RewardFunction
     program: str | None
+    single_turns: bool
     designer: str
     """The policy that plays this role."""
     executor: str
@@ -269,6 +270,7 @@ class RunWorker:
             sandbox=self.sandbox,
             reward=work.reward,
             program=work.program,
+            single_turns=work.single_turns,
             engine_of_run=engine_of_run,
         )
         return identity()

@@ -26,7 +26,7 @@ from trainer.cluster.seats import Seat, Seats, all_done, engine_environment, thr
 from trainer.cluster.sync import GroupTransport, StoreTransport, Transport
 from trainer.cluster.turns import take_turns, to_engines
 from trainer.config import PolicyConfig, TrainConfig
-from trainer.credit import RewardFunction
+from trainer.credit import SINGLE_TURNS, RewardFunction
 from trainer.update import Backend
 from workflow.limits import DAY_S
 
@@ -180,6 +180,7 @@ class Assembly:
             rollout=rollout,
             reward=self._reward,
             program=rollout.program.read_text(encoding="utf-8") if rollout.program else None,
+            single_turns=self.config.credit in SINGLE_TURNS,
             designer=roles["designer"],
             executor=roles["executor"],
             at_once=self._runs_at_once,

@@ -4,6 +4,7 @@ Defaults are the paper's. Not here: what the settings do, and what a run needs o
 """
 
 from trainer.config.schema import (
+    BranchingConfig,
     ClusterConfig,
     DataConfig,
     EngineConfig,
@@ -17,6 +18,7 @@ from trainer.config.schema import (
 from trainer.config.toml_file import ConfigError, read_config, to_toml
 
 __all__ = [
+    "BranchingConfig",
     "ClusterConfig",
     "ConfigError",
     "DataConfig",

@@ -163,6 +163,22 @@ class DataConfig(_Section):
         return name
 
 
+class BranchingConfig(_Section):
+    """Tree sampling at agents' turns (Stronger-MAS, Alg. 1)."""
+
+    candidates: int = Field(default=4, ge=2, le=1024)
+    """K: replies that are drawn for each call of an agent; 4 in Appendix C.1."""
+    turns: Count = 4
+    """T: the turns of each agent of the program at which K are drawn; from then on it says one thing at a time, from
+    which nothing is learned."""
+    select: Literal["best", "first", "random"] = "best"
+    """Which of the K the run goes on with."""
+    score: Literal["end"] = "end"
+    """What a reply is worth: `end` runs each on to the end, with one reply at a time, and takes the run's reward."""
+    max_open: Count = 64
+    """Runs that wait at a call, each in a jail; more are dropped and made anew, with the same result."""
+
+
 class RolloutConfig(_Section):
     """The rollout tree of one step: questions x designs x executions."""
 
@@ -174,6 +190,8 @@ class RolloutConfig(_Section):
     """N."""
     program: Path | None = None
     """A fixed program in place of the Designer's: with a single agent and N executions, the baseline `SA + GRPO`."""
+    branching: BranchingConfig | None = None
+    """With `credit = "at-grpo"`: where runs part at agents' calls."""
     style: Literal["short", "full"] = "short"
     """The Designer's prompt: without templates, or with some of the bank's."""
     repair: bool = False
@@ -240,6 +258,7 @@ class TrainConfig(_Section):
         if self.kl_roles == "all" and len(set(self.role_policies.values())) > 1:
             wrong.append('kl_roles = "all" is for roles with one policy. Fix: "active", or one policy for both')
         wrong += self._nothing_to_compare()
+        wrong += self._wrong_branching()
         wrong += self._unplaceable()
         if wrong:
             raise ValueError("\n".join(wrong))
@@ -256,12 +275,30 @@ class TrainConfig(_Section):
             fix = '2 or more, or schedule = "executor-only"'
             wrong.append(f"rollout.designs = 1 leaves the Designer's designs nothing to be compared with. Fix: {fix}")
         runs = rollout.executions if self.credit == "per-design" else rollout.designs * rollout.executions
+        if rollout.branching is not None:
+            runs *= rollout.branching.candidates
         if "executor" in learn and not rollout.limits.agent_calls:
             wrong.append("rollout.limits.agent_calls = 0 leaves an Executor nothing to say. Fix: 1 or more")
         if "executor" in learn and runs == 1:
             what = "rollout.executions = 1" if self.credit == "per-design" else "a single run of each question"
             fix = "rollout.executions = 2 or more"
             wrong.append(f'{what} leaves credit = "{self.credit}" nothing to compare an Executor\'s with. Fix: {fix}')
+        return wrong
+
+    def _wrong_branching(self) -> list[str]:
+        branching, wrong = self.rollout.branching, []
+        if self.credit == "at-grpo" and branching is None:
+            wrong.append(
+                'credit = "at-grpo" compares replies to one call, and there is one of each. Fix: '
+                'rollout.branching.candidates = 4, or credit = "agent-turn"'
+            )
+        if branching is not None and self.credit != "at-grpo":
+            wrong.append(f'rollout.branching has no part in credit = "{self.credit}". Fix: credit = "at-grpo"')
+        if branching is not None and self.schedule != "executor-only":
+            wrong.append(
+                f'rollout.branching parts at what agents say, and schedule = "{self.schedule}" has the Designer learn. '
+                'Fix: schedule = "executor-only"'
+            )
         return wrong
 
     def _unplaceable(self) -> list[str]:

@@ -5,15 +5,16 @@ A new reward goes into `reward`, a new credit rule into `rules`. Not here: token
 (`trainer.update`).
 """
 
-from trainer.credit.advantages import ROLES, outcomes, samples_by_policy, silent_groups
+from trainer.credit.advantages import ROLES, outcomes, samples_by_policy, silent_by_agent, silent_groups
 from trainer.credit.reward import FORMAT_WEIGHT, RewardFunction, conversations, correctness, paper_reward
-from trainer.credit.rules import RULES, Outcome, RuleName
+from trainer.credit.rules import RULES, SINGLE_TURNS, Outcome, RuleName
 from trainer.credit.stages import STAGE_LENGTH, Schedule, active_roles
 
 __all__ = [
     "FORMAT_WEIGHT",
     "ROLES",
     "RULES",
+    "SINGLE_TURNS",
     "STAGE_LENGTH",
     "Outcome",
     "RewardFunction",
@@ -25,5 +26,6 @@ __all__ = [
     "outcomes",
     "paper_reward",
     "samples_by_policy",
+    "silent_by_agent",
     "silent_groups",
 ]

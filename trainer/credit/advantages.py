@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from trainer.credit.rules import RULES, Outcome, RuleName, zero_variance
+from trainer.credit.rules import RULES, SINGLE_TURNS, TOLERANCE, Outcome, RuleName, loss_group, zero_variance
 from trainer.samples import Sample, Trajectory
 from trainer.trees import QuestionTree
 from workflow.usage import PolicyRole
@@ -19,10 +19,10 @@ ROLES: tuple[PolicyRole, ...] = ("designer", "executor")
 
 
 def outcomes(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[list[Trajectory], list[list[Outcome]]]:
-    """A role's trajectories, and for each its outcomes: its run's reward for an executor's, one reward per execution
-    of its design for a designer's. Runs whose wall clock struck are left out, and with one of them its whole design is
-    for the Designer: one that hangs where it would be wrong must not be credited with what is left. Trees, designs,
-    executions and trajectories keep their order."""
+    """A role's trajectories, and for each its outcomes: its run's reward for an executor's, its own for a candidate's,
+    one reward per execution of its design for a designer's. Runs whose wall clock struck are left out, and with one of
+    them its whole design is for the Designer: one that hangs where it would be wrong must not be credited with what is
+    left. Trees, designs, executions and trajectories keep their order."""
     trajectories: list[Trajectory] = []
     rewards: list[list[Outcome]] = []
     for design in (design for tree in trees for design in tree.designs):
@@ -34,10 +34,14 @@ def outcomes(trees: Sequence[QuestionTree], role: PolicyRole) -> tuple[list[Traj
                     [Outcome(replace(trajectory.coordinates, execution=run.index), run.reward.total) for run in in_time]
                 )
             continue
-        for run in in_time:
-            for trajectory in run.trajectories:
+        for run in design.executions:
+            for trajectory in [] if run.timed_out else run.trajectories:
                 trajectories.append(trajectory)
                 rewards.append([Outcome(trajectory.coordinates, run.reward.total)])
+            for candidate in run.candidates:
+                if not candidate.timed_out:
+                    trajectories.append(candidate.trajectory)
+                    rewards.append([Outcome(candidate.trajectory.coordinates, candidate.reward.total)])
     return trajectories, rewards
 
 
@@ -79,10 +83,24 @@ def samples_by_policy(
                     advantage=advantage if role in active else 0.0,
                     held=role not in active,
                     temperature=trajectory.temperature,
-                    group=f"{role}/{trajectory.coordinates.question}",
+                    group=f"{role}/{loss_group(rule, trajectory.coordinates)}",
                 )
             )
     return samples
+
+
+def silent_by_agent(trees: Sequence[QuestionTree], rule: RuleName) -> dict[str, float]:
+    """Of each agent the share of its groups in which no reply is better than another, where a rule compares single
+    turns: they teach nothing."""
+    if rule not in SINGLE_TURNS:
+        return {}
+    largest: dict[tuple[str, str], float] = {}
+    for trajectory, advantage in credited(trees, "executor", rule):
+        place = trajectory.coordinates.agent, loss_group(rule, trajectory.coordinates)
+        largest[place] = max(largest.get(place, 0.0), abs(advantage))
+    agents = sorted({agent for agent, _ in largest})
+    silent = {agent: [size <= TOLERANCE for (name, _), size in largest.items() if name == agent] for agent in agents}
+    return {agent: sum(each) / len(each) for agent, each in silent.items()}
 
 
 def silent_groups(trees: Sequence[QuestionTree], role: PolicyRole, rule: RuleName = "tree") -> tuple[int, int]:

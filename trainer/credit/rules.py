@@ -9,7 +9,7 @@ and a group whose rewards are all equal, up to the rounding of their sums, has a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +19,9 @@ from workflow.usage import PolicyRole
 EPSILON = 1e-6
 TOLERANCE = 1e-12
 """Numbers this close, absolutely or relatively, are equal: they differ by the order in which they were summed."""
-RuleName = Literal["tree", "flat", "per-design", "single-agent"]
+RuleName = Literal["tree", "flat", "per-design", "single-agent", "at-grpo", "agent-turn"]
+SINGLE_TURNS: Collection[RuleName] = ("at-grpo", "agent-turn")
+"""Rules that credit each turn of an agent by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,34 @@ def grpo(outcomes: Sequence[Outcome]) -> list[float]:
     return [advantages[_run(outcome.coordinates)] for outcome in outcomes]
 
 
+def at_grpo(outcomes: Sequence[Outcome]) -> list[float]:
+    """Stronger-MAS, Alg. 1 and Eq. 1: the K candidates for one agent's call are the group, each with its own reward."""
+    return _within(outcomes, lambda coordinates: (coordinates.question, coordinates.design, coordinates.point))
+
+
+def agent_turn(outcomes: Sequence[Outcome]) -> list[float]:
+    """Without tree sampling: the same agent's same turn in all runs of a question. After the first turn those have
+    different states behind them, which is what Stronger-MAS (section 4.1) holds against it."""
+    return _within(outcomes, lambda at: (at.question, at.path, at.agent, at.turn))
+
+
 RULES: Mapping[RuleName, Mapping[PolicyRole, Rule]] = {
     "tree": {"designer": designer_tree, "executor": executor_tree},
     "flat": {"designer": designer_flat, "executor": executor_tree},
     "per-design": {"designer": designer_tree, "executor": executor_per_design},
     "single-agent": {"designer": designer_tree, "executor": grpo},
+    "at-grpo": {"designer": designer_tree, "executor": at_grpo},
+    "agent-turn": {"designer": designer_tree, "executor": agent_turn},
 }
+
+
+def loss_group(rule: RuleName, coordinates: Coordinates) -> str:
+    """What counts as one where the loss averages over groups (Eq. 2 of MetaAgent-X and of Stronger-MAS)."""
+    if rule == "at-grpo" and coordinates.point:
+        return coordinates.point
+    if rule == "agent-turn" and coordinates.path:
+        return f"{coordinates.question}/{coordinates.path}/{coordinates.agent}/{coordinates.turn}"
+    return coordinates.question
 
 
 def zero_variance(outcomes: Sequence[Outcome], role: PolicyRole, rule: RuleName = "tree") -> tuple[int, int]:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from designer.sample import Design, sample_designs
 from engine.protocol import Engine
+from engine.session import Run
 from sandbox.protocol import Sandbox
+from search import Branching, OpenRuns, jailed
 from tasks.problems import Problem
-from trainer.config import RolloutConfig
+from trainer.config import BranchingConfig, RolloutConfig
 from trainer.credit import RewardFunction
 from trainer.rollout.trace_file import TraceFile, writing
+from trainer.rollout.turn_sampling import TurnSampling
 from trainer.samples import designer_trajectories, executor_trajectories
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.completion import Sampling
@@ -44,8 +47,16 @@ class Rollout:
     reward: RewardFunction
     program: str | None = None
     watch: Callable[[DesignResult | Execution], None] = lambda _: None
+    single_turns: bool = False
+    """Whether each turn of an agent is a trajectory by itself."""
     engine_of_run: Callable[[Engine, int], Engine] = lambda engine, seed: engine
     """What a run with this seed asks, where several engines stand behind one name."""
+    open_runs: OpenRuns | None = field(init=False)
+    """Of all questions together, where runs part."""
+
+    def __post_init__(self) -> None:
+        branching = self.config.branching
+        object.__setattr__(self, "open_runs", None if branching is None else OpenRuns(branching.max_open))
 
     async def step(self, problems: Sequence[Problem], seed: int, folder: Path | None = None) -> list[QuestionTree]:
         """One tree per problem, in their order. `folder` gets a subfolder per problem with the Designer's turns and a
@@ -160,6 +171,8 @@ class Question:
         name = f"design-{design:02}-execution-{index:02}.jsonl"
         trace = TraceFile(None if self.folder is None else self.folder / name)
         seed = derived_seed(self.seed, self.problem.id, design, index)
+        if self.config.branching is not None:
+            return await self._parted(design, program, index, sampling, seed, trace, self.config.branching)
         async with self.turns:
             run = await self.rollout.sandbox.run_program(
                 program,
@@ -178,13 +191,66 @@ class Question:
             reward=reward,
             failure=None if run.failure is None else run.failure.kind,
             trajectories=executor_trajectories(
-                run.trace.agent_turns, question=self.problem.id, design=design, execution=index
+                run.trace.agent_turns,
+                question=self.problem.id,
+                design=design,
+                execution=index,
+                single_turns=self.rollout.single_turns,
             ),
             usage=run.usage,
             duration_s=run.duration_s,
-            timed_out=run.failure is not None and run.failure.fields.get("limit_kind") == "wall_s",
+            timed_out=is_timed_out(run),
         )
         self.rollout.watch(execution)
+        return execution
+
+    async def _parted(
+        self,
+        design: int,
+        program: str,
+        index: int,
+        sampling: Sampling,
+        seed: int,
+        trace: TraceFile,
+        config: BranchingConfig,
+    ) -> Execution:
+        """An execution that parts at agents' calls. What the run itself earned is its reward; its candidates have their
+        own."""
+        rollout = self.rollout
+        asked = jailed(
+            rollout.sandbox,
+            program,
+            self.problem.question,
+            limits=self.config.limits,
+            sampling=sampling,
+            seed=seed,
+        )
+        executor = rollout.engine_of_run(rollout.executor, seed)
+        async with self.turns:
+            sampling_turns = TurnSampling(
+                Branching(asked, engine=rollout.executor.name, open_runs=rollout.open_runs),
+                executor,
+                config,
+                lambda run: rollout.reward(self.problem, run, rollout.sandbox),
+                question=self.problem.id,
+                design=design,
+                execution=index,
+            )
+            grown = await sampling_turns.grow()
+            run = grown.ended.run
+            reward = await rollout.reward(self.problem, run, rollout.sandbox)
+        for event in (*run.trace.events, *grown.events, reward):
+            trace(event)
+        execution = Execution(
+            index=index,
+            reward=reward,
+            failure=None if run.failure is None else run.failure.kind,
+            candidates=grown.candidates,
+            usage=grown.usage,
+            duration_s=run.duration_s,
+            timed_out=is_timed_out(run),
+        )
+        rollout.watch(execution)
         return execution
 
     async def _retried(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
@@ -199,6 +265,11 @@ async def retried(attempt: Callable[[], Awaitable[Result]], retries: int) -> Res
         except (EngineFailed, SandboxUnavailable):
             await asyncio.sleep(RETRY_PAUSE_S * 2**number)
     return await attempt()
+
+
+def is_timed_out(run: Run) -> bool:
+    """Whether its wall clock struck."""
+    return run.failure is not None and run.failure.fields.get("limit_kind") == "wall_s"
 
 
 def not_run(index: int, failure: Failure) -> Execution:

@@ -285,7 +285,9 @@ def _shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
 def _check_versions(trees: Sequence[QuestionTree], versions: Mapping[str, int]) -> None:
     """Every trajectory must come from the weights that its role's policy was to be rolled out with."""
     for design in (design for tree in trees for design in tree.designs):
-        for trajectory in [*design.trajectories, *(t for run in design.executions for t in run.trajectories)]:
+        drawn = [t for run in design.executions for t in run.trajectories]
+        drawn += [candidate.trajectory for run in design.executions for candidate in run.candidates]
+        for trajectory in [*design.trajectories, *drawn]:
             if trajectory.weights_version != versions[trajectory.role]:
                 raise RuntimeError(
                     f"a trajectory of {trajectory.coordinates} was drawn with {trajectory.weights_version}, not "

@@ -20,7 +20,7 @@ from engine.vllm import Transfer, VLLMEngine
 from sandbox.protocol import Sandbox
 from tasks.problems import Problem
 from trainer.config import PolicyConfig, TrainConfig
-from trainer.credit import RewardFunction, paper_reward
+from trainer.credit import SINGLE_TURNS, RewardFunction, paper_reward
 from trainer.disk import Written
 from trainer.rollout import Rollout
 from trainer.run.runtime import PROBE_TOKENS, Lesson, StepsLost, Watch, backend_settings, vllm_options, write_each
@@ -81,6 +81,7 @@ class OneProcess:
             sandbox=self._sandbox,
             reward=self._reward,
             program=config.program.read_text(encoding="utf-8") if config.program else None,
+            single_turns=self.config.credit in SINGLE_TURNS,
             watch=self._watch,
         )
         return await rollout.step(problems, seed, folder)

@@ -131,15 +131,18 @@ def plan(config: TrainConfig) -> Plan:
 
 def _tokens(config: TrainConfig, designs: int, runs: int) -> TokenPlan:
     """A turn has at most max_prompt_tokens + max_tokens tokens. Designers have one turn per design, two with repair,
-    none for a fixed program; a run has at most agent_calls turns, and limits.tokens in all of them."""
+    none for a fixed program; a run has at most agent_calls turns, and limits.tokens in all of them. Where runs part,
+    each turn has K replies, and all but the first are run on to an end of their own."""
     rollout = config.rollout
     turn = _turn(config)
     designed = 0 if rollout.program is not None else designs
+    drawn = 1 if rollout.branching is None else rollout.branching.candidates
+    ends = 1 + (drawn - 1) * rollout.limits.agent_calls
     return TokenPlan(
         designer_at_most=designed * (2 if rollout.repair else 1) * turn,
-        executor_at_most=runs * min(rollout.limits.tokens, rollout.limits.agent_calls * turn),
-        executor_single_turn=runs * min(rollout.limits.tokens, turn),
-        generated_single_turn=(designed + runs) * rollout.max_tokens,
+        executor_at_most=runs * ends * min(rollout.limits.tokens, rollout.limits.agent_calls * turn),
+        executor_single_turn=runs * drawn * min(rollout.limits.tokens, turn),
+        generated_single_turn=(designed + runs * drawn) * rollout.max_tokens,
     )
 
 
@@ -147,7 +150,8 @@ def _trace_bytes(config: TrainConfig, designs: int, runs: int) -> int:
     """Of one step. The JSON of a token is its id and four letters of text; a chosen one has its log-probability too.
     What else a run leaves, such as its program, is little."""
     rollout = config.rollout
-    turns = runs + (0 if rollout.program is not None else designs * (2 if rollout.repair else 1))
+    drawn = 0 if rollout.branching is None else rollout.branching.candidates
+    turns = runs * (1 + drawn) + (0 if rollout.program is not None else designs * (2 if rollout.repair else 1))
     return turns * (PROMPT_TOKEN_BYTES * rollout.max_prompt_tokens + CHOSEN_TOKEN_BYTES * rollout.max_tokens)
 
 

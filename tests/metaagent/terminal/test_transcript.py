@@ -14,6 +14,7 @@ from workflow.failures import LimitExceeded
 from workflow.trace import (
     AgentTurn,
     Answered,
+    CandidateDrawn,
     CodeRan,
     Delivered,
     Event,
@@ -71,9 +72,9 @@ def written(tmp_path: Path, events: list[Event], tail: str = "") -> Path:
     return path
 
 
-def transcript(events: list[Event], *, full: bool = False) -> str:
+def transcript(events: list[Event], **how: bool) -> str:
     console = Console(file=StringIO(), soft_wrap=True)
-    print_transcript(console, Trace(events=events), full=full)
+    print_transcript(console, Trace(events=events), **how)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
@@ -142,6 +143,29 @@ def test_failures_are_told() -> None:
         "  limit_exceeded: limit agent_calls=2 exceeded",
     ):
         assert piece in text
+
+
+def test_candidates_are_folded_under_their_call_unless_asked_for() -> None:
+    said = [RewardTerm(name="correct", value=1.0, weight=1.0, reason="it is 42")]
+    drawn = [
+        CandidateDrawn(
+            key="w/Solver#0",
+            agent="Solver",
+            number=number,
+            chosen=number == 1,
+            completion=Completion(text=f"reply no. {number}"),
+            reward=number,
+            terms=said,
+        )
+        for number in range(2)
+    ]
+    folded = transcript([*EVENTS, *drawn])
+    assert folded.count("candidates   2, rewards 0, 1 (chosen)\n") == 1
+    assert folded.index("candidates") < folded.index("Solver calls run")
+    assert "reply no." not in folded
+    unfolded = transcript([*EVENTS, *drawn], candidates=True)
+    for line in ("reply no. 0\n", "reply no. 1\n", "correct 1 x 1: it is 42\n"):
+        assert line in unfolded
 
 
 def test_a_reward_is_explained_term_by_term() -> None:

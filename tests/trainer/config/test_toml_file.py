@@ -208,7 +208,28 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
             "a valid string",
         ),
         ('policies."a b".model = "m"', "policies.a b = \"a b\": String should match pattern '^[A-Za-z0-9_-]{1,64}$'"),
-        ("credit = 'none'", "credit = \"none\" should be 'tree', 'flat', 'per-design' or 'single-agent'"),
+        (
+            "credit = 'none'",
+            "credit = \"none\" should be 'tree', 'flat', 'per-design', 'single-agent', 'at-grpo' or 'agent-turn'",
+        ),
+        (
+            'credit = "at-grpo"',
+            'credit = "at-grpo" compares replies to one call, and there is one of each. Fix: '
+            'rollout.branching.candidates = 4, or credit = "agent-turn"',
+        ),
+        (
+            'schedule = "executor-only"\nrollout.branching.candidates = 4',
+            'rollout.branching has no part in credit = "tree". Fix: credit = "at-grpo"',
+        ),
+        (
+            'credit = "at-grpo"\nrollout.branching.candidates = 4',
+            'rollout.branching parts at what agents say, and schedule = "stagewise" has the Designer learn. '
+            'Fix: schedule = "executor-only"',
+        ),
+        (
+            'credit = "at-grpo"\nschedule = "executor-only"\nrollout.branching.candidates = 1',
+            "rollout.branching.candidates = 1 should be greater than or equal to 2",
+        ),
         (
             "rollout.designs = 1",
             "rollout.designs = 1 leaves the Designer's designs nothing to be compared with. Fix: 2 or more, or "

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,11 +16,14 @@ from trainer.credit.rules import (
     Outcome,
     Rule,
     RuleName,
+    agent_turn,
+    at_grpo,
     designer_flat,
     designer_tree,
     executor_per_design,
     executor_tree,
     grpo,
+    loss_group,
     normalised,
     zero_variance,
 )
@@ -177,7 +181,48 @@ def test_every_rule_is_named() -> None:
         "flat": (designer_flat, executor_tree),
         "per-design": (designer_tree, executor_per_design),
         "single-agent": (designer_tree, grpo),
+        "at-grpo": (designer_tree, at_grpo),
+        "agent-turn": (designer_tree, agent_turn),
     }
+
+
+# Stronger-MAS
+
+
+def candidates(rewards: Sequence[float], point: str, **more: Any) -> list[Outcome]:
+    return [
+        Outcome(Coordinates(question="q", design=0, execution=number, point=point, **more), reward)
+        for number, reward in enumerate(rewards)
+    ]
+
+
+def test_stronger_mas_eq_1_the_candidates_of_one_call_are_a_group() -> None:
+    # Mean 1, deviation sqrt(1/2): 1 / (0.7071068 + 1e-6).
+    first, second = candidates([2, 1, 1, 0], "0/a", agent="Coder"), candidates([7, 7, 7, 7], "0/b", agent="Coder")
+    advantages = at_grpo([*first, *second])
+    assert advantages[:4] == pytest.approx([1.4142116, 0, 0, -1.4142116], abs=1e-7)
+    assert advantages[4:] == [0.0] * 4
+    alike = [replace(each, coordinates=replace(each.coordinates, prompt="same")) for each in (*first, *second)]
+    assert at_grpo(alike) == advantages, "prompts that look alike at two turns are two groups"
+    assert [loss_group("at-grpo", each.coordinates) for each in (first[0], second[3])] == ["0/a", "0/b"]
+
+
+def test_without_a_tree_an_agents_turns_are_compared_over_runs() -> None:
+    def turn(execution: int, agent: str, number: int, reward: float) -> Outcome:
+        at = Coordinates(question="q", design=0, execution=execution, agent=agent, path=f"w/{agent}", turn=number)
+        return Outcome(at, reward)
+
+    runs = [
+        turn(0, "A", 0, 3.0),
+        turn(1, "A", 0, 1.0),
+        turn(0, "B", 0, 5.0),
+        turn(1, "B", 0, 5.0),
+        turn(0, "A", 1, 9.0),
+    ]
+    # A's first turns: mean 2, deviation 1. B's are equal. A's second turn has nothing beside it.
+    assert agent_turn(runs) == pytest.approx([1, -1, 0, 0, 0], abs=1e-5)
+    assert loss_group("agent-turn", runs[4].coordinates) == "q/w/A/A/1"
+    assert loss_group("tree", runs[4].coordinates) == "q"
 
 
 # No variance
@@ -231,6 +276,10 @@ def test_zero_variance_counts_questions_that_teach_a_rule_nothing() -> None:
         ("per-design", "executor"): (2, 3),
         ("single-agent", "designer"): (2, 3),
         ("single-agent", "executor"): (1, 3),
+        ("at-grpo", "designer"): (2, 3),
+        ("at-grpo", "executor"): (2, 3),
+        ("agent-turn", "designer"): (2, 3),
+        ("agent-turn", "executor"): (1, 3),
     }
     assert zero_variance([], "designer") == (0, 0)
     assert zero_variance(played, "executor") == (1, 3)
@@ -255,6 +304,8 @@ every_rule = pytest.mark.parametrize(
         (executor_tree, "executor"),
         (executor_per_design, "executor"),
         (grpo, "executor"),
+        (at_grpo, "executor"),
+        (agent_turn, "executor"),
     ],
     ids=lambda each: getattr(each, "__name__", each),
 )
@@ -315,7 +366,8 @@ def test_advantages_are_bounded_and_follow_the_rewards(rule: Rule, role: str, tr
         for outcome, advantage in zip(outcomes, advantages, strict=True):
             place = outcome.coordinates
             same_sample[(place.design, None if role == "designer" else place.execution)].add(advantage)
-        assert all(len(values) == 1 for values in same_sample.values())
+        # An agent's turn is compared with the same agent's alone.
+        assert rule is agent_turn or all(len(values) == 1 for values in same_sample.values())
 
 
 GROUPS = {
@@ -324,6 +376,8 @@ GROUPS = {
     executor_tree: lambda place: (place.question, "trajectories"),
     executor_per_design: lambda place: (place.question, place.design, "trajectories"),
     grpo: lambda place: (place.question, "runs"),
+    at_grpo: lambda place: (place.question, place.design, "trajectories"),
+    agent_turn: lambda place: (place.question, place.agent, "trajectories"),
 }
 
 

@@ -1,0 +1,101 @@
+"""What is kept of runs: enough for pages, the same bytes each time, never taken for another run's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from attempts import ENSEMBLE, attempts
+
+from speedrun import arms
+from speedrun.arms import DONE, Job, kept_at, left, made_by, run_all
+from speedrun.compare import system_of
+from speedrun.kept import ATTEMPTS, FIXED, GREEDY, KeptRun, Result, kept_of, read, write
+from speedrun.settings import SpeedrunSettings
+from speedrun.variants import START
+from tasks.data.miniature import KINDS
+from trainer.evaluate import RESULTS
+
+SETTINGS = SpeedrunSettings()
+
+
+def leave(folder: Path, right: int) -> None:
+    """What a run leaves behind."""
+    for place in (ATTEMPTS, GREEDY, f"{FIXED}/one"):
+        (folder / place).mkdir(parents=True)
+        lines = [each.model_dump_json() + "\n" for each in attempts(dict.fromkeys(KINDS, right), 10, ENSEMBLE)]
+        (folder / place / RESULTS).write_text("".join(lines))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs that a process was started for, in this order."""
+    jobs: list[Job] = []
+
+    def in_process(job: Job, out: Path) -> None:
+        jobs.append(job)
+        if not (job.tuning and job.name == START):
+            leave(job.folder(out), 4 + job.seed)
+        (job.folder(out) / DONE).touch()
+
+    monkeypatch.setattr(arms, "_in_process", in_process)
+    return jobs
+
+
+def test_a_run_is_kept_as_it_was(tmp_path: Path) -> None:
+    leave(tmp_path / "run", 3)
+    run = kept_of(tmp_path / "run", {"job": "x"})
+    assert len(run.sampled) == 10 * len(KINDS)
+    assert run.sampled[0] == Result(f"{KINDS[0]}-0", KINDS[0], True, "ensemble")
+    assert sum(each.correct for each in run.fixed["one"]) == 3 * len(KINDS)
+    write(tmp_path / "kept" / "a.json.gz", run)
+    write(tmp_path / "b.json.gz", run)
+    assert (tmp_path / "kept" / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+    assert read(tmp_path / "b.json.gz") == run
+    assert read(tmp_path / "none.json.gz") is None
+    for broken in (b"", b"{}", (tmp_path / "b.json.gz").read_bytes()[:-9]):
+        (tmp_path / "c.json.gz").write_bytes(broken)
+        with pytest.raises(ValueError, match=r"c\.json\.gz holds no run that was kept: .*Fix: remove it"):
+            read(tmp_path / "c.json.gz")
+
+
+def test_what_is_kept_is_not_made_again_elsewhere(tmp_path: Path, made: list[Job]) -> None:
+    kept = tmp_path / "kept"
+    start, arm = Job(name=START, seed=1), Job(name="executor only", seed=1, factor=2.0)
+    run_all([start, arm], SETTINGS, tmp_path / "one", 1, kept)
+    assert made == [start, arm]
+    assert read(kept_at(arm, kept)) == KeptRun(**dict(kept_of(arm.folder(tmp_path / "one"), made_by(arm, SETTINGS))))
+    shown = system_of("shown", [arm], kept)
+    assert sum(each.correct for each in shown.sampled[0]) == 5 * len(KINDS)
+
+    made.clear()
+    run_all([start, arm], SETTINGS, tmp_path / "elsewhere", 1, kept)
+    assert made == []
+    # Another arm of that seed needs the policy that they start from, which is not kept.
+    run_all([start, arm, replace(arm, name="coupled")], SETTINGS, tmp_path / "elsewhere", 1, kept)
+    assert made == [start, replace(arm, name="coupled")]
+    made.clear()
+    run_all([start, arm, replace(arm, name="coupled")], SETTINGS, tmp_path / "one", 1, kept)
+    assert made == []
+
+
+def test_what_was_made_otherwise_is_made_again(
+    tmp_path: Path, made: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, arm = tmp_path / "kept", Job(name="executor only", seed=1)
+    run_all([arm], SETTINGS, tmp_path / "one", 1, kept)
+    assert left([arm], SETTINGS, kept) == []
+    others = SETTINGS.model_copy(update={"designer_rows": 61})
+    faster = replace(arm, factor=2.0)
+    assert (left([arm], others, kept), left([faster], SETTINGS, kept)) == ([arm], [faster])
+    monkeypatch.setattr(arms, "code_of_instrument", lambda: "other")
+    assert left([arm], SETTINGS, kept) == [arm]
+
+
+def test_a_tuning_is_kept_but_for_what_it_starts_from(tmp_path: Path, made: list[Job]) -> None:
+    kept, tuning = tmp_path / "kept", Job(name="coupled", seed=1000, factor=0.5, tuning=True)
+    run_all([tuning], SETTINGS, tmp_path / "one", 2, kept)
+    assert made == [tuning.start, tuning]
+    files = [path.relative_to(kept).as_posix() for path in kept.rglob("*.gz")]
+    assert files == ["tuning/seed-1000/coupled at 0.5.json.gz"]

@@ -1,0 +1,255 @@
+"""Tree sampling at agents' turns (Stronger-MAS, Alg. 1): groups of K from one state, scored, and who goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_problems import FOUR, SIX
+from token_engine import TokenEngine
+
+from engine.session import Run
+from sandbox import ProcessSandbox
+from sandbox.protocol import Sandbox
+from tasks import Problem
+from trainer.config.schema import RolloutConfig
+from trainer.credit import samples_by_policy
+from trainer.credit.advantages import credited
+from trainer.rollout.rollout import Rollout
+from trainer.trees import Candidate, Execution, QuestionTree
+from workflow.completion import CompletionRequest
+from workflow.failures import EngineFailed, LimitExceeded
+from workflow.trace import AgentTurn, CandidateDrawn, Rewarded, RewardTerm, Trace
+
+TWO = """
+from workflow import AgentNode, Workflow
+first, second = AgentNode("First", "Say a.", max_turns=1), AgentNode("Second", "Say b.", max_turns=1)
+workflow = Workflow("w").add_node(first).add_node(second)
+"""
+SAYS = {"First": (1, 3, 2, 0), "Second": (7, 5, 6, 8)}
+"""What each agent says when it is asked with one prompt, time after time."""
+
+
+async def tens(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
+    """10 a + b, of what the two have said; -1 for a run that failed."""
+    said = {turn.agent: int(turn.completion.text) for turn in run.trace.agent_turns if turn.completion is not None}
+    total = -1.0 if run.failure is not None else 10.0 * said["First"] + said["Second"]
+    return Rewarded(total=total, terms=[RewardTerm(name="tens", value=total, weight=1.0, reason="as it is")])
+
+
+def in_turn() -> TokenEngine:
+    asked: dict[str, int] = defaultdict(int)
+
+    def reply(request: CompletionRequest) -> str:
+        prompt = repr(request.messages)
+        asked[prompt] += 1
+        return str(SAYS[request.agent][(asked[prompt] - 1) % 4])
+
+    return TokenEngine(reply)
+
+
+def by_seed(request: CompletionRequest) -> str:
+    return str((request.sampling.seed or 0) % 10)
+
+
+def grow(
+    engine: Any,
+    *,
+    program: str = TWO,
+    problems: tuple[Problem, ...] = (FOUR,),
+    reward: Callable[..., Any] = tens,
+    folder: Path | None = None,
+    seed: int = 1,
+    retries: int = 0,
+    limits: dict[str, Any] | None = None,
+    **branching: Any,
+) -> list[QuestionTree]:
+    config = RolloutConfig.model_validate(
+        {"designs": 1, "executions": 1, "branching": branching, "retries": retries, "limits": limits or {}}
+    )
+
+    async def go() -> list[QuestionTree]:
+        async with ProcessSandbox() as sandbox:
+            rollout = Rollout(
+                config=config, designer=engine, executor=engine, sandbox=sandbox, reward=reward, program=program
+            )
+            return await rollout.step(problems, seed, folder)
+
+    return asyncio.run(asyncio.wait_for(go(), 100))
+
+
+def the_run(trees: list[QuestionTree]) -> Execution:
+    [tree] = trees
+    [run] = tree.executions
+    return run
+
+
+def rewards(candidates: list[Candidate]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for each in candidates:
+        found[each.trajectory.coordinates.agent].append(each.reward.total)
+    return dict(found)
+
+
+def test_alg_1_with_two_agents_and_four_candidates() -> None:
+    engine = in_turn()
+    trees = grow(engine)
+    run = the_run(trees)
+    # The first agent's replies are scored with the second's first reply, 7; 3 is the best, and what comes is shown it.
+    assert rewards(run.candidates) == {"First": [17, 37, 27, 7], "Second": [37, 35, 36, 38]}
+    assert [each.chosen for each in run.candidates] == [False, True, False, False, False, False, False, True]
+    assert run.reward.total == 38
+    shown = {request.messages[-1]["content"] for request in engine.requests if request.agent == "Second"}  # pyright: ignore
+    assert len(shown) == 4, "one prompt for each thing that the first may have said"
+    assert len(engine.requests) == 4 + 4 + 3, "the reply that a score was drawn with is the first candidate"
+    last = [request for request in engine.requests if request.agent == "Second"][-3:]
+    assert all(re.search(r"\b3\b", request.messages[-1]["content"]) for request in last)  # pyright: ignore
+    assert run.usage.completion_tokens == 11
+
+    advantages = [advantage for _, advantage in credited(trees, "executor", "at-grpo")]
+    # Mean 22, deviation sqrt(125); mean 36.5, deviation sqrt(1.25).
+    assert advantages == pytest.approx([-0.4472, 1.3416, 0.4472, -1.3416, 0.4472, -1.3416, -0.4472, 1.3416], abs=1e-4)
+    samples = samples_by_policy(trees, "at-grpo", {"designer": "p0", "executor": "p0"}, ["executor"])["p0"]
+    assert len(samples) == 8
+    assert sorted(len([s for s in samples if s.group == group]) for group in {s.group for s in samples}) == [4, 4]
+    assert [sum(sample.loss_mask) for sample in samples] == [1] * 8, "of each only what was said at this turn"
+    assert {c.trajectory.coordinates.execution for c in run.candidates} == {0, 1, 2, 3}
+
+
+TALKS = """
+from workflow import AgentNode, ToolRegistry, Workflow
+tools = ToolRegistry()
+tools.register("same", lambda: "same", "Say same.", {"type": "object", "properties": {}})
+first = AgentNode("First", "Use the tool, then say a.", max_turns=3, tool_registry=tools)
+second = AgentNode("Second", "Say b.", max_turns=1)
+workflow = Workflow("w").add_node(first).add_node(second)
+"""
+
+
+def test_turns_of_one_agent_are_apart_and_what_is_beyond_the_horizon_teaches_nothing() -> None:
+    def reply(request: CompletionRequest) -> str:
+        if request.agent == "First" and len(request.messages or []) < 6:
+            return '<tool_call>{"name": "same", "arguments": {}}</tool_call>'
+        return by_seed(request)
+
+    async def last(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
+        text = run.trace.agent_turns[-1].completion
+        total = float(text.text) if text is not None and text.text.isdigit() else 0.0
+        return Rewarded(total=total, terms=[])
+
+    for turns, expected in ((1, {("First", 0), ("Second", 0)}), (2, {("First", 0), ("First", 1), ("Second", 0)})):
+        run = the_run(grow(TokenEngine(reply), program=TALKS, reward=last, turns=turns))
+        places = {(c.trajectory.coordinates.agent, c.trajectory.coordinates.turn) for c in run.candidates}
+        assert places == expected
+        points = {c.trajectory.coordinates.point for c in run.candidates}
+        assert len(points) == len(expected)
+        assert len(run.candidates) == 4 * len(expected)
+        for each in run.candidates:
+            mask = each.trajectory.loss_mask.tolist()
+            assert mask == sorted(mask), "the turns before are a part of the prompt"
+    assert run.failure is None
+
+
+@pytest.mark.parametrize(("select", "chosen"), [("best", [1, 3]), ("first", [0, 0])])
+def test_which_reply_goes_on_is_configured(select: str, chosen: list[int]) -> None:
+    run = the_run(grow(in_turn(), select=select))
+    assert [c.trajectory.coordinates.execution for c in run.candidates if c.chosen] == chosen
+
+
+def test_a_random_choice_is_the_seeds() -> None:
+    def chosen(seed: int) -> list[int | None]:
+        run = the_run(grow(TokenEngine(by_seed), select="random", candidates=6, seed=seed))
+        return [c.trajectory.coordinates.execution for c in run.candidates if c.chosen]
+
+    several = [chosen(seed) for seed in range(6)]
+    assert [chosen(seed) for seed in range(6)] == several
+    assert len(set(map(tuple, several))) > 1
+
+
+def test_ties_go_to_the_first() -> None:
+    run = the_run(grow(TokenEngine("4")))
+    assert [c.trajectory.coordinates.execution for c in run.candidates if c.chosen] == [0, 0]
+    trees = [QuestionTree(problem=FOUR, designs=[])]
+    assert credited(trees, "executor", "at-grpo") == []
+
+
+@pytest.mark.parametrize("max_open", [1, 3, 64])
+def test_how_many_runs_are_open_changes_nothing(max_open: int, tmp_path: Path) -> None:
+    def what(trees: list[QuestionTree]) -> Any:
+        return [
+            (c.trajectory.coordinates, c.trajectory.token_ids, c.reward.total, c.chosen)
+            for tree in trees
+            for run in tree.executions
+            for c in run.candidates
+        ]
+
+    plain = grow(TokenEngine(by_seed), problems=(FOUR, SIX), candidates=3)
+    other = grow(TokenEngine(by_seed, pause_s=0.005), problems=(FOUR, SIX), candidates=3, max_open=max_open)
+    assert what(other) == what(plain)
+
+
+def test_the_trace_has_the_run_its_candidates_and_their_terms(tmp_path: Path) -> None:
+    run = the_run(grow(in_turn(), folder=tmp_path))
+    [file] = tmp_path.rglob("*.jsonl")
+    trace = Trace.from_lines(file.read_text().splitlines(keepends=True))
+    drawn = [event for event in trace.events if isinstance(event, CandidateDrawn)]
+    assert [(each.agent, each.number, each.reward, each.chosen) for each in drawn] == [
+        (c.trajectory.coordinates.agent, c.trajectory.coordinates.execution, c.reward.total, c.chosen)
+        for c in run.candidates
+    ]
+    turns = {event.key: event.completion for event in trace.events if isinstance(event, AgentTurn)}
+    assert all(turns[each.key] == each.completion for each in drawn if each.chosen)
+    assert trace.reward is not None
+    assert trace.reward.total == 38
+
+
+def test_a_run_that_fails_is_a_bad_reply_and_an_engine_that_fails_is_none() -> None:
+    def long(request: CompletionRequest) -> str:
+        if request.agent == "Second" and " 0" in request.messages[-1]["content"][-40:]:  # pyright: ignore
+            raise LimitExceeded("context_tokens", 10, 20)
+        return in_turn_again(request)
+
+    in_turn_again = in_turn()._reply
+    assert callable(in_turn_again)
+    run = the_run(grow(TokenEngine(long)))
+    assert rewards(run.candidates)["First"][:3] == [17, 37, 27]
+
+    def gone(request: CompletionRequest) -> str:
+        if request.agent == "Second":
+            raise EngineFailed("tokens", "gone")
+        return "1"
+
+    with pytest.raises(EngineFailed, match="gone"):
+        grow(TokenEngine(gone))
+    tried = TokenEngine(gone)
+    with pytest.raises(EngineFailed, match="gone"):
+        grow(tried, retries=1)
+    assert sum(request.agent == "First" for request in tried.requests) == 8
+
+
+def test_a_reply_whose_run_hits_the_wall_clock_teaches_nobody() -> None:
+    program = TWO.replace(
+        'workflow = Workflow("w").add_node(first).add_node(second)',
+        """
+import time
+from workflow.nodes import WorkflowNode
+class Slow(WorkflowNode):
+    def process(self, context):
+        said = first.process(context)
+        import subprocess
+        if "0" in said.content:
+            subprocess.run(["python", "-c", "import time; time.sleep(20)"])
+        return second.process(context)
+workflow = Workflow("w").add_node(Slow("Slow"))""",
+    )
+    trees = grow(in_turn(), program=program, limits={"wall_s": 1.5})
+    run = the_run(trees)
+    firsts = [c for c in run.candidates if c.trajectory.coordinates.agent == "First"]
+    assert [c.timed_out for c in firsts] == [False, False, False, True], run
+    learned = [t for t, _ in credited(trees, "executor", "at-grpo") if t.coordinates.agent == "First"]
+    assert [t.coordinates.execution for t in learned] == [0, 1, 2]

@@ -1,0 +1,77 @@
+"""Training runs with tree sampling at agents' turns: what is learned from; a killed run ends as an unbroken one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from toy import VOTE
+from training import configured, final_weights, metrics, run, teach, write_problems
+
+from trainer.config.schema import TrainConfig
+from workflow.trace import CandidateDrawn, Trace
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
+    folder = tmp_path_factory.mktemp("turns")
+    (folder / "vote.py").write_text(VOTE.replace(', "Cay", "Dan", "Eve"', ""))
+    rollout: dict[str, Any] = {"designs": 1, "executions": 1, "program": str(folder / "vote.py")}
+    return configured(
+        teach(folder, right=0.5, designer=False, steps=40),
+        write_problems(folder / "problems.jsonl"),
+        schedule="executor-only",
+        credit="at-grpo",
+        steps=3,
+        rollout={**rollout, "branching": {"candidates": 4, "max_open": 3}},
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    run(config, out)
+    return out
+
+
+def test_each_agents_candidates_are_what_is_learned_from(undisturbed: Path) -> None:
+    for line in metrics(undisturbed):
+        assert line["executions"] == 2
+        assert set(line["silent_agents"]) == {"Ann", "Bob"}
+        assert all(share in (0, 0.5, 1) for share in line["silent_agents"].values())
+        assert line["lengths"]["executor"]["count"] == 2 * 2 * 4, "two questions, two agents, four replies to each"
+    traces = [Trace.from_lines(path.read_text().splitlines(True)) for path in undisturbed.rglob("*execution*.jsonl")]
+    assert len(traces) == 6
+    for trace in traces:
+        drawn = [event for event in trace.events if isinstance(event, CandidateDrawn)]
+        assert [event.number for event in drawn] == [0, 1, 2, 3] * 2
+        assert {event.agent for event in drawn[:4]} == {"Ann"}
+        assert trace.reward is not None
+
+
+def _train_in_child(config: TrainConfig, out: str) -> None:
+    run(config, Path(out), resume=True)
+
+
+def test_a_killed_run_ends_as_an_unbroken_one(config: TrainConfig, undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    child = multiprocessing.get_context("spawn").Process(target=_train_in_child, args=(config, str(out)))
+    child.start()
+    until = time.monotonic() + 240
+    while not (out / "metrics.jsonl").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    child.kill()
+    child.join(60)
+    assert len(metrics(out)) < 3
+    run(config, out, resume=True)
+    assert metrics(out) == metrics(undisturbed)
+    assert final_weights(out) == final_weights(undisturbed)

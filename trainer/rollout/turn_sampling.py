@@ -1,0 +1,171 @@
+"""Tree sampling at agents' turns: Stronger-MAS, Alg. 1, for any program.
+
+At each call of an agent K replies are drawn from one prompt, each is scored, and the run goes on with one of them. The
+K are a group of their own (`trainer.credit.rules.at_grpo`). How runs part is in `search`; nothing here computes
+advantages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from engine.protocol import Engine
+from engine.session import Run
+from search import Branching, Decision, Ended
+from search.branching import Position
+from trainer.config import BranchingConfig
+from trainer.samples import Coordinates, candidate_trajectory
+from trainer.trees import Candidate
+from workflow.completion import Completion, Usage
+from workflow.failures import Failure
+from workflow.trace import CandidateDrawn, Rewarded
+
+Score = Callable[[Run], Awaitable[Rewarded]]
+"""Of a run that has ended. It is rewarded whatever its failure, which is none of engine or sandbox."""
+Reply = Completion | Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """A run grown by tree sampling."""
+
+    ended: Ended
+    candidates: list[Candidate]
+    events: list[CandidateDrawn]
+    """One for each candidate, for the Trace."""
+    usage: Usage
+    """Of all replies that were drawn."""
+
+
+class TurnSampling:
+    """Grows one run. `question`, `design` and `execution` say where it stands in the step."""
+
+    def __init__(
+        self,
+        branching: Branching,
+        engine: Engine,
+        config: BranchingConfig,
+        score: Score,
+        *,
+        question: str,
+        design: int,
+        execution: int,
+    ) -> None:
+        self._branching, self._engine, self._config, self._score = branching, engine, config, score
+        self._question, self._design, self._execution = question, design, execution
+        self._steps: dict[tuple[str, int], asyncio.Task[tuple[Reply, Position]]] = {}
+        """By digest of the path before, and number: a run to the end takes steps that the next decision needs."""
+        self._ends: dict[str, asyncio.Task[tuple[Ended, Rewarded]]] = {}
+
+    async def grow(self) -> Sampled:
+        """Raises `EngineFailed` and `SandboxUnavailable`, and `NoTokens` for replies that cannot be learned from; no
+        reply is made up for them."""
+        candidates: list[Candidate] = []
+        events: list[CandidateDrawn] = []
+        try:
+            position = await self._branching.start()
+            while isinstance(position, Decision):
+                if turn_of(position) < self._config.turns:
+                    position = await self._decided(position, candidates, events)
+                else:
+                    _, position = await self._step(position, 0)
+            replies = [task.result()[0] for task in self._steps.values()]
+            usage = Usage.total(reply.usage for reply in replies if isinstance(reply, Completion))
+            return Sampled(ended=position, candidates=candidates, events=events, usage=usage)
+        finally:
+            tasks = [*self._steps.values(), *self._ends.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._branching.close()
+
+    async def _decided(self, decision: Decision, candidates: list[Candidate], events: list[CandidateDrawn]) -> Position:
+        """Draw K replies, score each, and go on with one."""
+        numbers = range(self._config.candidates)
+        steps = await asyncio.gather(*(self._step(decision, number) for number in numbers))
+        ends = await asyncio.gather(*(self._end(position) for _, position in steps))
+        rewards = [reward for _, reward in ends]
+        chosen = self._chosen(decision, [reward.total for reward in rewards])
+        for number, ((reply, _), (end, reward)) in enumerate(zip(steps, ends, strict=True)):
+            if isinstance(reply, Failure):
+                continue  # no token was chosen
+            request = decision.request
+            coordinates = Coordinates(
+                question=self._question,
+                design=self._design,
+                execution=number,
+                agent=request.agent,
+                path=path_of(request.key),
+                turn=turn_of(decision),
+                point=f"{self._execution}/{decision.path.digest}",
+            )
+            failure = end.run.failure
+            candidates.append(
+                Candidate(
+                    trajectory=candidate_trajectory(reply, request.sampling, coordinates),
+                    reward=reward,
+                    chosen=number == chosen,
+                    timed_out=failure is not None and failure.fields.get("limit_kind") == "wall_s",
+                )
+            )
+            events.append(
+                CandidateDrawn(
+                    t=end.run.duration_s,
+                    key=request.key,
+                    agent=request.agent,
+                    number=number,
+                    chosen=number == chosen,
+                    completion=reply,
+                    reward=reward.total,
+                    terms=reward.terms,
+                )
+            )
+        return steps[chosen][1]
+
+    def _chosen(self, decision: Decision, rewards: list[float]) -> int:
+        """The largest reward, ties to the lowest number (Alg. 1, line 13), unless the configuration says otherwise."""
+        if self._config.select == "first":
+            return 0
+        if self._config.select == "random":
+            return random.Random(f"{self._branching.program.seed}/{decision.path.digest}").randrange(len(rewards))
+        return rewards.index(max(rewards))
+
+    async def _step(self, decision: Decision, number: int) -> tuple[Reply, Position]:
+        """The reply with this number, and where it leads."""
+
+        async def step() -> tuple[Reply, Position]:
+            reply = await self._branching.candidate(decision, self._engine, number)
+            return reply, await self._branching.go_on(decision, reply)
+
+        place = decision.path.digest, number
+        if place not in self._steps:
+            self._steps[place] = asyncio.create_task(step())
+        return await self._steps[place]
+
+    async def _end(self, position: Position) -> tuple[Ended, Rewarded]:
+        """Where a run comes that goes on with the first reply each time, and what that is worth."""
+
+        async def end() -> tuple[Ended, Rewarded]:
+            if isinstance(position, Ended):
+                return position, await self._score(position.run)
+            _, after = await self._step(position, 0)
+            return await self._end(after)
+
+        digest = position.path.digest
+        if digest not in self._ends:
+            self._ends[digest] = asyncio.create_task(end())
+        return await self._ends[digest]
+
+
+def path_of(key: str) -> str:
+    """Where in the program a request was made: `AgentTurn.path`."""
+    return key.rpartition("#")[0]
+
+
+def turn_of(decision: Decision) -> int:
+    """How often the agent at this path had replied before, over all rounds of a loop."""
+    path = path_of(decision.request.key)
+    return sum(path_of(step.key) == path for step in decision.path.decisions)
