@@ -5,7 +5,6 @@ and machines, and pages made again by anybody. Weights and programs are not kept
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,5 +76,5 @@ def _results(folder: Path) -> list[Result]:
     return [Result(each.problem, each.task, each.correct, pattern(each.graph, each.program)) for each in attempts]
 
 
-def _steps(path: Path) -> Sequence[StepReport]:
+def _steps(path: Path) -> list[StepReport]:
     return [step for _, step in read_records(path, StepReport)] if path.exists() else []
