@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from engine.session import Run
+from tasks.environments import propose, reset
 from tasks.grading import grade
 from tasks.problems import Problem
 from workflow.agent import DELIVERY_REQUEST, FROM, content_after
@@ -66,12 +67,16 @@ async def correctness(problem: Problem, run: Run, sandbox: Sandbox) -> tuple[flo
 
 def _solution_format(problem: Problem, run: Run) -> tuple[float, str]:
     """1 where the answer can be read out of the final message, which an agent wrote."""
-    asked = "a box" if problem.domain == "math" else "a <solution> block"
+    asked = {"math": "in a box", "code": "in a <solution> block", "game": "an action"}[problem.domain]
     if run.answer is None or run.answer_from is None:
         return 0.0, "no agent gave an answer"
-    if final_answer(run.answer, problem.domain) is None:
-        return 0.0, f"{run.answer_from}'s answer is not in {asked}"
-    return 1.0, f"{run.answer_from}'s answer is in {asked}"
+    if problem.domain == "game":
+        readable = propose(reset(problem), run.answer_from, run.answer).readable
+    else:
+        readable = final_answer(run.answer, problem.domain) is not None
+    if not readable:
+        return 0.0, f"{run.answer_from}'s answer is not {asked}"
+    return 1.0, f"{run.answer_from}'s answer is {asked}"
 
 
 def delivery_format(turns: Iterable[AgentTurn]) -> tuple[float, str]:
