@@ -160,7 +160,7 @@ def _sudoku(dice: random.Random, knobs: SudokuKnobs, turns: int) -> SudokuLevel 
         rows = [list(row) for row in fillings(empty, most=1, dice=dice)[0]]
         cells = [(r, c) for r in range(side) for c in range(side)]
         dice.shuffle(cells)
-        missing = knobs.cleared
+        missing = knobs.blanks or 0
         for place, (r, c) in enumerate(cells):
             if missing > len(cells) - place:
                 return None

@@ -111,18 +111,15 @@ class SudokuKnobs:
     def __post_init__(self) -> None:
         if self.size not in SIDES:
             _impossible("size", self.size, f"a Sudoku's is one of {', '.join(map(str, SIDES))}")
+        blanks = self.size**2 // 2 if self.blanks is None else self.blanks
+        object.__setattr__(self, "blanks", blanks)
         most = self.size**2 - _FEWEST_GIVENS.get(self.size, self.size - 1)
-        if not 1 <= self.cleared <= most:
+        if not 1 <= blanks <= most:
             _impossible(
                 "blanks",
-                self.cleared,
+                blanks,
                 f"from 1 to {most} leave one solution in size {self.size}. Fix: take one of these",
             )
-
-    @property
-    def cleared(self) -> int:
-        """Cells to be filled in."""
-        return self.size**2 // 2 if self.blanks is None else self.blanks
 
 
 Knobs = PlanPathKnobs | SokobanKnobs | SudokuKnobs

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -17,6 +18,8 @@ from tasks.environments.machine import Edit, LevelError, State, Step
 from tasks.problems import SudokuLevel
 
 SIDES = (4, 9, 16)
+_CELL = re.compile(r"[^ ]+")
+_DIGIT = re.compile(r"[1-9][0-9]?")
 Grid = tuple[tuple[int, ...], ...]
 """Rows of digits; 0 is a blank cell."""
 
@@ -107,12 +110,7 @@ def state_of(level: SudokuLevel) -> SudokuState:
     for r, c, digit in _digits(givens):
         twin = next(((y, x) for y, x in peers(len(givens), r, c) if givens[y][x] == digit), None)
         if twin is not None and twin < (r, c):
-            raise LevelError(
-                f"{digit} stands at line {twin[0] + 1}, column {twin[1] + 1}, too, in one row, column or box. "
-                "Fix: change one",
-                r + 1,
-                c + 1,
-            )
+            raise _contradiction(level.level, givens, r, c, twin)
     return SudokuState(turns=level.turns, givens=givens, cells=givens)
 
 
@@ -185,18 +183,24 @@ def _read(level: str) -> Grid:
     grid: list[tuple[int, ...]] = []
     for number, line in enumerate(lines, 1):
         row: list[int] = []
-        place = 0
-        for cell in line.split():
-            place = line.index(cell, place)
-            digits = cell.isascii() and cell.isdigit() and len(cell) <= 2
-            if cell != "." and not (digits and 1 <= int(cell) <= side):
-                raise LevelError(f"{cell[:20]!r} is no cell: write . or a digit from 1 to {side}", number, place + 1)
-            row.append(0 if cell == "." else int(cell))
-            place += len(cell)
+        for cell in _CELL.finditer(line):
+            said = cell[0]
+            if said != "." and not (_DIGIT.fullmatch(said) and int(said) <= side):
+                what = f"{said[:20]!r} is no cell. Fix: write . or a digit from 1 to {side}"
+                raise LevelError(what, number, cell.start() + 1)
+            row.append(0 if said == "." else int(said))
         if len(row) != side:
-            raise LevelError(f"{len(row)} cells in a row of {side}. Fix: put blanks between cells", number, place + 1)
+            what = f"{len(row)} cells in a row of {side}. Fix: write {side}, with blanks between them"
+            raise LevelError(what, number, len(line.rstrip()) + 1)
         grid.append(tuple(row))
     return tuple(grid)
+
+
+def _contradiction(level: str, grid: Grid, r: int, c: int, twin: Cell) -> LevelError:
+    places = [[cell.start() + 1 for cell in _CELL.finditer(line)] for line in level.split("\n")]
+    there = f"line {twin[0] + 1}, column {places[twin[0]][twin[1]]}"
+    what = f"{grid[r][c]} stands at {there}, too, in one row, column or box. Fix: change one"
+    return LevelError(what, r + 1, places[r][c])
 
 
 def _cells(side: int) -> Iterator[Cell]:
