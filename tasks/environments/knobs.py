@@ -32,7 +32,7 @@ class PlanPathKnobs:
             _impossible("density", self.density, "a share from 0 to below 1 is needed")
         free = self.free
         if free < 2:
-            _impossible("density", self.density, f"{free} cells of {_shown(self.size)} stay free. Fix: make it lower")
+            _impossible("density", self.density, f"of {_shown(self.size)} fewer than 2 cells stay free. Fix: lower it")
         if self.least_distance < 1:
             _impossible("least_distance", self.least_distance, "at least 1 is needed")
         if self.least_distance >= free:
