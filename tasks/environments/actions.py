@@ -52,7 +52,10 @@ def check_length(value: list[Any]) -> None:
 
 def shown(value: Any) -> str:
     """A JSON value in a message."""
-    said = json.dumps(value)
+    try:
+        said = json.dumps(value)
+    except RecursionError:
+        return "something nested deep"
     return said if len(said) <= 60 else said[:57] + "..."
 
 

@@ -13,7 +13,6 @@ from tasks.environments.actions import UnreadableError, moves_in
 from tasks.environments.grids import (
     Cell,
     beside,
-    cells_of,
     distances_to,
     is_open,
     manhattan,
@@ -115,15 +114,6 @@ def on_shortest_path(step: Step[PlanPathState]) -> bool:
     """Whether every move of the action was made and lies on a shortest path; an action without moves is on none."""
     moves = step.action or ()
     return 0 < step.applied == len(moves) == distance(step.before) - distance(step.after)
-
-
-def detour(ground: tuple[str, ...], start: Cell, goal: Cell) -> float:
-    """Moves of a shortest path over the Manhattan distance: 1 where nothing stands in the way."""
-    return _distances(ground, goal)[start] / max(1, manhattan(start, goal))
-
-
-def free_cells(ground: tuple[str, ...]) -> list[Cell]:
-    return cells_of(ground, ".")
 
 
 @functools.lru_cache(maxsize=1024)

@@ -78,6 +78,8 @@ def check_level(environment: Environment) -> None:
     """Raises `LevelError` where a level is none, or is known to have no solution. How long that is looked for is
     bounded; what takes longer is believed."""
     state = state_of(environment)
+    if state.solved:
+        raise LevelError("it is solved before anything is done. Fix: leave something to do")
     if isinstance(state, sokoban.SokobanState):
         known = costs(state.ground, "moves", POSITIONS_LOOKED_AT)
         if known.complete and (state.player, state.boxes) not in known.of:

@@ -37,7 +37,7 @@ class SokobanState(State):
 
     @property
     def situation(self) -> str:
-        return f"{boxes_on_goals(self)} of {len(self.boxes)} boxes on goals."
+        return f"Boxes on goals: {boxes_on_goals(self)} of {len(self.boxes)}."
 
     @property
     def solved(self) -> bool:
@@ -77,7 +77,7 @@ def state_of(level: SokobanLevel) -> SokobanState:
     if len(boxes) != len(goals):
         more, place = ("boxes", boxes[-1]) if len(boxes) > len(goals) else ("goals", goals[-1])
         raise LevelError(
-            f"{len(boxes)} boxes and {len(goals)} goals. Fix: take {more} away, or add the others",
+            f"boxes: {len(boxes)}, goals: {len(goals)}. Fix: take {more} away, or add the others",
             place[0] + 1,
             place[1] + 1,
         )

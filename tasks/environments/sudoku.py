@@ -45,7 +45,7 @@ class SudokuState(State):
     @property
     def situation(self) -> str:
         own = [[r + 1, c + 1, v] for r, c, v in _digits(self.cells) if not self.givens[r][c]]
-        said = f"{blanks(self.cells)} cells are blank."
+        said = f"Blank cells: {blanks(self.cells)}."
         return f"{said} Filled in so far, as [row, column, digit]: {own}." if own else said
 
     @property

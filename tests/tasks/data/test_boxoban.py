@@ -54,7 +54,7 @@ def test_levels_of_a_file(tmp_path: Path) -> None:
             f"; 0\n{SMALL}\n\n; 1\n#####\n#@x.#\n#####",
             "line 8, column 3: 'x' is no symbol of sokoban. Fix: use # blank",
         ),
-        ("; 0\n#####\n#@$ #\n#####", "line 3, column 3: 1 boxes and 0 goals"),
+        ("; 0\n#####\n#@$ #\n#####", "line 3, column 3: boxes: 1, goals: 0"),
         ("; 0\n#####\n#$@.#\n#####", "line 2: no moves bring all boxes onto goals"),
         ("; 0\n#####\n#@$.#\n####", "line 4, column 5: 4 columns, the first line has 5"),
     ],

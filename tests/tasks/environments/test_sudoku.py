@@ -123,7 +123,7 @@ def test_clearing_and_filling_again_is_no_gain() -> None:
 def test_what_is_seen() -> None:
     later = played(begun(), [[1, 2, 2]]).after
     assert later.board.split("\n")[0] == "1 2 . 4"
-    assert later.situation == "6 cells are blank. Filled in so far, as [row, column, digit]: [[1, 2, 2]]."
+    assert later.situation == "Blank cells: 6. Filled in so far, as [row, column, digit]: [[1, 2, 2]]."
 
 
 @given(grid=st.sampled_from(ALL_GRIDS_4), blanks=st.sets(st.integers(0, 15)))
