@@ -11,12 +11,13 @@ import random
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import workflow
 from designer.features import clean, domain_of
 from sandbox.language import SYNTAX_FIXES, UNAVAILABLE, standard_facades
 from templates import Template
+from workflow.answers import Domain
 from workflow.completion import ChatMessage
 from workflow.failures import Finding
 from workflow.limits import Limits
@@ -178,7 +179,7 @@ def _short_task() -> str:
     return _SHORT.format(names=", ".join(_SHORT_NAMES), signatures=signatures)
 
 
-def template_reply(template: Template, domain: Literal["math", "code"]) -> str:
+def template_reply(template: Template, domain: Domain) -> str:
     """A reply to the short prompt that chooses a template and writes out its program, for a problem of `domain`."""
     return (
         f"Problem Type: {domain.upper()}\nWorkflow Pattern: {template.pattern}\n"

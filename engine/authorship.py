@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, get_args
+from typing import Any
 
 from workflow.answers import Domain, code_answers, final_answer, math_answers
 from workflow.completion import ChatMessage
@@ -45,7 +45,8 @@ OCCURRENCES = 1000
 """Places in a reply that are looked at for such an answer."""
 
 _TAG = re.compile(r"</?(?:solution|delivery)>", re.IGNORECASE)
-_DOMAINS: tuple[Domain, ...] = get_args(Domain)
+_DOMAINS: tuple[Domain, ...] = ("math", "code")
+"""Whose answers are marked as such. A game's may be any text, and is compared as text."""
 
 
 @dataclass(frozen=True)

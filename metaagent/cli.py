@@ -28,6 +28,7 @@ COMMANDS = {
     "train": "Train Designer and Executor.",
     "simulate": "Predict a step's time on more nodes, and how to divide their GPUs.",
     "data": "Prepare the training sets that the recipes name, or list them.",
+    "problems": "Generate games, proven solvable, into a file of problems.",
     "recipes": "List the recipes for training that come along, or print one.",
     "eval": "Measure pass rates over tasks: k attempts at each problem, with 95% intervals.",
     "distill": "Make chat rows for a cold start: designs, executed and graded, of which the correct ones are kept.",

@@ -1,14 +1,26 @@
-"""Problems and graders: math answers and code. Light: math-verify is loaded only in the jailed forks that use it.
+"""Problems and graders: math answers, code, games. Light: math-verify is loaded only in the jailed forks that use it.
 
 Not here: which part of a reply is the answer (`workflow.answers`), and rewards (`trainer.credit`).
 """
 
 from tasks.code import CodeGrade, TestResult, grade_code
 from tasks.data import READERS, DatasetError, read_task
-from tasks.grading import Grade, grade
+from tasks.grading import GameGrade, Grade, grade
 from tasks.math import WORKER as MATH_WORKER
 from tasks.math import MathGrade, MathPair, gold_is_readable, grade_math, grade_math_batch
-from tasks.problems import AssertTests, CallTest, CallTests, CodeTests, Problem, StdinTest, StdinTests
+from tasks.problems import (
+    AssertTests,
+    CallTest,
+    CallTests,
+    CodeTests,
+    Environment,
+    PlanPathLevel,
+    Problem,
+    SokobanLevel,
+    StdinTest,
+    StdinTests,
+    SudokuLevel,
+)
 
 __all__ = [
     "MATH_WORKER",
@@ -19,12 +31,17 @@ __all__ = [
     "CodeGrade",
     "CodeTests",
     "DatasetError",
+    "Environment",
+    "GameGrade",
     "Grade",
     "MathGrade",
     "MathPair",
+    "PlanPathLevel",
     "Problem",
+    "SokobanLevel",
     "StdinTest",
     "StdinTests",
+    "SudokuLevel",
     "TestResult",
     "gold_is_readable",
     "grade",

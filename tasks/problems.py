@@ -1,6 +1,7 @@
-"""What a problem is: a question with a gold answer (math) or with tests (code).
+"""What a problem is: a question with a gold answer (math), with tests (code) or with an environment (game).
 
-Types only: files are read in `tasks.data.benchmarks`, answers graded in `tasks.grading`.
+Types only: files are read in `tasks.data.benchmarks`, answers graded in `tasks.grading`, games played in
+`tasks.environments`, which also says whether a level is one.
 """
 
 from __future__ import annotations
@@ -73,8 +74,50 @@ class AssertTests(_Frozen):
 CodeTests = Annotated[StdinTests | CallTests | AssertTests, Field(discriminator="kind")]
 
 
+TURNS = 4
+"""T of Stronger-MAS, section 5.1."""
+
+
+class _Level(_Frozen):
+    level: str = Field(min_length=1)
+    """The initial state as text; `tasks.environments` says in which form."""
+    turns: int = Field(default=TURNS, ge=1)
+    """How many actions there may be."""
+
+
+class PlanPathLevel(_Level):
+    """A way through a grid."""
+
+    kind: Literal["plan_path"] = "plan_path"
+    optimum: int | None = Field(default=None, ge=1)
+    """Moves of a shortest path; None where nobody has worked it out."""
+
+
+class SokobanLevel(_Level):
+    """Boxes to be pushed onto goals."""
+
+    kind: Literal["sokoban"] = "sokoban"
+    pushes: int | None = Field(default=None, ge=0)
+    """The fewest that solve it; None where nobody has worked it out."""
+    moves: int | None = Field(default=None, ge=0)
+    """The fewest that solve it, pushes included, which may take more than the fewest pushes."""
+
+
+class SudokuLevel(_Level):
+    """A grid to be filled in."""
+
+    kind: Literal["sudoku"] = "sudoku"
+
+
+Environment = Annotated[PlanPathLevel | SokobanLevel | SudokuLevel, Field(discriminator="kind")]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Problem(_Frozen):
-    """One problem. Math problems carry `gold`, code problems `tests`, never both."""
+    """One problem. Math problems carry `gold`, code problems `tests`, games an `environment`, never two of them."""
 
     id: str = Field(min_length=1)
     question: str = Field(min_length=1)
@@ -82,9 +125,19 @@ class Problem(_Frozen):
     domain: Domain
     gold: str | None = None
     tests: CodeTests | None = None
+    environment: Environment | None = Field(default=None, exclude_if=_is_none)
+    """Of a game: its kind, its parameters and its initial state."""
+    reference: str | None = Field(default=None, min_length=1, exclude_if=_is_none)
+    """Of a code problem: a solution that is known to be right. It is shown to nobody and never leaves the host."""
 
     @model_validator(mode="after")
     def _gradable(self) -> Problem:
-        if (self.gold is not None) != (self.domain == "math") or (self.tests is not None) != (self.domain == "code"):
-            raise ValueError(f"problem {self.id}: a math problem needs gold only, a code problem tests only")
+        carried = (self.gold is not None, self.tests is not None, self.environment is not None)
+        if carried != (self.domain == "math", self.domain == "code", self.domain == "game"):
+            raise ValueError(
+                f"problem {self.id}: a math problem needs gold only, a code problem tests only, a game an environment "
+                "only"
+            )
+        if self.reference is not None and self.domain != "code":
+            raise ValueError(f"problem {self.id}: only a code problem has a reference. Fix: leave it out")
         return self

@@ -189,6 +189,7 @@ ONE_NAME_ONE_THING = {
     "train": "the benchmark is named after the command that it measures",
     "simulate": "the command is named after what it calls",
     "grading": "the benchmark is named after what it measures",
+    "problems": "the command is named after what it writes",
     "templates": "the command is named after what it lists",
     "sync": "the benchmark is named after what it measures",
     "common": "what the modules of one folder share",

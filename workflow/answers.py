@@ -1,4 +1,5 @@
-r"""The final answer in what an agent wrote: `\boxed{...}` for math, `<solution>...</solution>` for code.
+r"""The final answer in what an agent wrote: `\boxed{...}` for math, `<solution>...</solution>` for code, what stands
+after the last `####` for games.
 
 Pure functions over text, and the only reader of answers: what is graded (`tasks.grading`) and what an agent is
 credited with (`engine.authorship`) is what these give. Nothing here decides whether an answer is right, and nothing
@@ -12,15 +13,22 @@ from typing import Literal
 
 from workflow.text import blocks, boxes, fences, kept, solution_block
 
-Domain = Literal["math", "code"]
+Domain = Literal["math", "code", "game"]
 
 _BOX = re.compile(r"\s*+\\(?:boxed|fbox)\b")
+_HASHES = re.compile(r"^[ \t]*+####(?=[\s\[{<`]|\Z)", re.MULTILINE)  # no row of a map, such as ####.#
 _PYTHON = ("python", "python3", "py", "")
 
 
 def final_answer(text: str, domain: Domain) -> str | None:
     """The answer that `text` gives to a problem of `domain`, or None if it gives none."""
-    return math_answer(text) if domain == "math" else code_answer(text)
+    match domain:
+        case "math":
+            return math_answer(text)
+        case "code":
+            return code_answer(text)
+        case "game":
+            return game_answer(text)
 
 
 def math_answer(text: str) -> str | None:
@@ -44,6 +52,20 @@ def code_answer(text: str) -> str | None:
     return code if code and code.strip() else None
 
 
+def game_answer(text: str) -> str | None:
+    """What stands after the last `####` that begins a line; without one, the last delivery; without that, all the text.
+
+    A delivery around or behind the `####` counts without its tags, and so does a code fence. None where nothing is
+    left. Whether it is an action is for the game to say.
+    """
+    marks = list(_HASHES.finditer(text))
+    rest = text[marks[-1].end() :] if marks else text
+    delivered = blocks("delivery", rest)
+    rest = (delivered[-1] if delivered else _before_closing_tag(rest)).strip()
+    fenced = fences(rest) if rest.startswith("```") and rest.endswith("```") else []
+    return (fenced[0][1].strip() if len(fenced) == 1 else rest) or None
+
+
 @kept
 def math_answers(text: str) -> tuple[tuple[str, int, int], ...]:
     """What each box would give if the text ended with it, and where its content starts and ends; the last is
@@ -63,6 +85,11 @@ def code_answers(text: str) -> list[str]:
     given = [solution_block(f"<solution>{block}</solution>") for block in blocks("solution", text)]
     held = [block for block in given if block is not None]
     return [_code_of(block) for block in held] if held else _python_fences(text)
+
+
+def _before_closing_tag(text: str) -> str:
+    """A delivery that opens before the `####` closes behind it."""
+    return re.split(r"</delivery>", text, maxsplit=1, flags=re.IGNORECASE)[0]
 
 
 def _peeled(text: str, found: list[tuple[int, int]], start: int, end: int) -> str:

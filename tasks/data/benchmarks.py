@@ -15,8 +15,10 @@ from pathlib import Path
 from pydantic import BaseModel, Field, field_validator
 
 from tasks.code import names_bound
+from tasks.data.boxoban import read_boxoban
 from tasks.data.rows import DatasetError, placed_rows, rows
 from tasks.data.training_sets import read_apps, read_code_contests, read_polaris
+from tasks.environments import LevelError, check_level
 from tasks.problems import AssertTests, Name, Problem
 from workflow.checks import nearest
 
@@ -130,13 +132,19 @@ def read_mbpp(path: Path) -> list[Problem]:
 
 
 def read_own(path: Path) -> list[Problem]:
-    """JSON lines with the fields of `tasks.Problem`: `id`, `question`, `domain`, `gold` (math) or `tests` (code)."""
+    """JSON lines with the fields of `tasks.Problem`: `id`, `question`, `domain`, and `gold` (math), `tests` and maybe a
+    `reference` (code) or `environment` (game)."""
     problems: list[Problem] = []
     places: dict[str, str] = {}
     for place, problem in placed_rows(path, Problem):
         first = places.setdefault(problem.id, place)
         if first != place:
             raise DatasetError(f"{path}, {place}, field id: {problem.id!r} is the id at {first}, too. Fix: change one")
+        if problem.environment is not None:
+            try:
+                check_level(problem.environment)
+            except LevelError as error:
+                raise DatasetError(f"{path}, {place}, field environment.level: {error}") from None
         problems.append(problem)
     return problems
 
@@ -151,6 +159,7 @@ READERS: dict[str, Callable[[Path], list[Problem]]] = {
     "apps": read_apps,
     "code_contests": read_code_contests,
     "problems": read_own,
+    "boxoban": read_boxoban,
 }
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflow.answers import code_answer, final_answer, math_answer
+from workflow.answers import code_answer, final_answer, game_answer, math_answer
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,30 @@ def test_code_answer_is_the_last_complete_block(text: str, code: str | None) -> 
 
 def test_code_answer_keeps_indentation() -> None:
     assert code_answer("<solution>\n    return 1\n</solution>") == "    return 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('#### ["U"]', '["U"]'),
+        ("#### one\nthen\n  #### two\n", "two"),
+        ("####\n[1,\n2]", "[1,\n2]"),
+        ("####[1]", "[1]"),
+        ("It is\n####\n```json\n[1]\n```", "[1]"),
+        ("<delivery>\n#### [1]\n</delivery>", "[1]"),
+        ("#### Step 1\nAs above.\n<delivery>[1]</delivery> Done.", "[1]"),
+        ("I say <delivery>[1]</delivery> and <delivery>[2]</delivery>", "[2]"),
+        ("[1]", "[1]"),
+        ("#####\n####.#\n[1]", "#####\n####.#\n[1]"),
+        ("##### five [1]", "##### five [1]"),
+        ("a #### [1]", "a #### [1]"),
+        ("#### [1]\n####", None),
+        ("", None),
+        ("<delivery></delivery>", None),
+    ],
+)
+def test_game_answer_stands_after_the_last_mark(text: str, answer: str | None) -> None:
+    assert game_answer(text) == final_answer(text, "game") == answer
 
 
 def test_final_answer_follows_the_domain() -> None:

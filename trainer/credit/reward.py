@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from engine.session import Run
+from tasks.environments import propose, reset
 from tasks.grading import grade
 from tasks.problems import Problem
 from workflow.agent import DELIVERY_REQUEST, FROM, content_after
-from workflow.answers import final_answer
+from workflow.answers import final_answer, game_answer
 from workflow.text import blocks, delivery, strip_echo
 from workflow.trace import AgentTurn, Rewarded, RewardTerm
 
@@ -60,18 +61,30 @@ async def correctness(problem: Problem, run: Run, sandbox: Sandbox) -> tuple[flo
         return 0.0, "there is no answer"
     if run.answer_from is None:
         return 0.0, "the answer stands in no agent's reply"
+    if problem.domain == "game" and not _is_an_agents_action(run.answer, run.trace.agent_turns):
+        return 0.0, "the action stands in no agent's reply"
     graded = await grade(problem, run.answer, sandbox, stop_at_failure=True)
     return float(graded.correct), graded.verdict
 
 
+def _is_an_agents_action(answer: str, turns: Iterable[AgentTurn]) -> bool:
+    """Whether an agent's reply acts as the answer does: a program may not add an action to what an agent wrote."""
+    action = game_answer(answer)
+    return any(turn.completion is not None and game_answer(turn.completion.text) == action for turn in turns)
+
+
 def _solution_format(problem: Problem, run: Run) -> tuple[float, str]:
     """1 where the answer can be read out of the final message, which an agent wrote."""
-    asked = "a box" if problem.domain == "math" else "a <solution> block"
+    asked = {"math": "in a box", "code": "in a <solution> block", "game": "an action"}[problem.domain]
     if run.answer is None or run.answer_from is None:
         return 0.0, "no agent gave an answer"
-    if final_answer(run.answer, problem.domain) is None:
-        return 0.0, f"{run.answer_from}'s answer is not in {asked}"
-    return 1.0, f"{run.answer_from}'s answer is in {asked}"
+    if problem.domain == "game":
+        readable = propose(reset(problem), run.answer_from, run.answer).readable
+    else:
+        readable = final_answer(run.answer, problem.domain) is not None
+    if not readable:
+        return 0.0, f"{run.answer_from}'s answer is not {asked}"
+    return 1.0, f"{run.answer_from}'s answer is {asked}"
 
 
 def delivery_format(turns: Iterable[AgentTurn]) -> tuple[float, str]:

@@ -47,7 +47,8 @@ async def checked_programs(
     for problem in {each.domain: each for each in reversed(problems)}.values():
         fits = [number for number, template in enumerate(templates) if _fits(template, problem)]
         if not fits:
-            raise ValueError(f"no template fits problem {problem.id!r} ({problem.domain}). Fix: give templates that do")
+            fix = "let a teacher design for games" if problem.domain == "game" else "give templates that do"
+            raise ValueError(f"no template fits problem {problem.id!r} ({problem.domain}). Fix: {fix}")
         for number in fits:
             fitting[number] = problem
     return [await _checked(templates[number], fitting[number], sandbox) for number in sorted(fitting)]
@@ -60,7 +61,7 @@ def drawn(programs: Sequence[TemplateProgram], problem: Problem, count: int, see
 
 
 def _fits(template: Template, problem: Problem) -> bool:
-    return template.domain in (problem.domain, "any")
+    return problem.domain != "game" and template.domain in (problem.domain, "any")
 
 
 async def _checked(template: Template, problem: Problem, sandbox: Sandbox) -> TemplateProgram:

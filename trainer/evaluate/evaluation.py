@@ -94,8 +94,8 @@ async def evaluate(
     `make` makes attempts elsewhere as `Attempts` would here; engines are then only asked for their names.
 
     Raises `EngineFailed` or `SandboxUnavailable` when retries did not help, OSError when the folder cannot be written,
-    and ValueError for problems with equal ids, for both `designer` and `program`, and for a folder of another
-    evaluation.
+    and ValueError for problems with equal ids, for games with neither `designer` nor `program`, for both of these, and
+    for a folder of another evaluation.
     """
     settings = settings or EvalSettings()
     _check(problems, designer, program)
@@ -141,6 +141,12 @@ async def evaluate(
 def _check(problems: Sequence[Problem], designer: Engine | None, program: str | None) -> None:
     if designer is not None and program is not None:
         raise ValueError("programs come from the designer or are given. Fix: leave out designer or program")
+    game = next((problem for problem in problems if problem.domain == "game"), None)
+    if game is not None and designer is None and program is None:
+        raise ValueError(
+            f"problem {game.id!r} is a game, and no template of the bank plays games. Fix: give a program that does, "
+            "or an engine that designs one"
+        )
     check_ids(problems)
 
 

@@ -13,8 +13,9 @@ from engine.drivers import run_workflow
 from engine.session import Run
 from metaagent.terminal.transcript import print_transcript
 from sandbox.protocol import Sandbox
-from tasks import CallTest, CallTests, Problem, StdinTest, StdinTests
-from trainer.credit.reward import FORMAT_WEIGHT, conversations, delivery_format, paper_reward
+from tasks import CallTest, CallTests, PlanPathLevel, Problem, StdinTest, StdinTests
+from tasks.environments import problem_of
+from trainer.credit.reward import FORMAT_WEIGHT, conversations, correctness, delivery_format, paper_reward
 from workflow import AgentNode, DebateNode, EnsembleNode, ReflectionNode, ToolRegistry, Workflow, WorkflowNode
 from workflow.completion import Completion, CompletionRequest, Usage
 from workflow.failures import EngineFailed, LimitExceeded, ProgramFailed, ProgramRejected, SandboxUnavailable
@@ -103,6 +104,31 @@ def chain() -> Workflow:
 def test_metaagent_x_eq_10(in_jail: InJail, planner: str, solver: str, expected: tuple[float, ...]) -> None:
     ended = run(chain(), {"Planner": planner, "Solver": solver})
     assert explained(in_jail(lambda sandbox: paper_reward(SEVEN, ended, sandbox))) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("said", "values"),
+    [
+        ('Down.\n#### ["D", "R"]', (1.4, 1, 1, 1)),
+        ('#### ["R", "D"]', (0.4, 0, 1, 1)),
+        ('["D", "R"]', (1.4, 1, 1, 1)),
+        ("down, right", (0.2, 0, 0, 1)),
+    ],
+)
+def test_a_game_is_rewarded_for_its_answer_as_one_action(in_jail: InJail, said: str, values: tuple[float, ...]) -> None:
+    game = problem_of(PlanPathLevel(level="@#\n.G"))
+    ended = run(single(), {"Solver": said}, game)
+    reward = in_jail(lambda sandbox: paper_reward(game, ended, sandbox))
+    assert explained(reward) == pytest.approx(values)
+    assert reasons(reward)[1] == ("Solver's answer is an action" if values[2] else "Solver's answer is not an action")
+
+
+def test_an_action_that_the_program_adds_to_an_agents_answer_is_nobodys(in_jail: InJail) -> None:
+    game = problem_of(PlanPathLevel(level="@#\n.G"))
+    ended = run(single(), {"Solver": "\\boxed{7}"}, game)
+    assert ended.answer_from == "Solver"
+    added = ended.model_copy(update={"answer": '\\boxed{7}\n#### ["D", "R"]'})
+    assert in_jail(lambda sandbox: correctness(game, added, sandbox)) == (0.0, "the action stands in no agent's reply")
 
 
 def test_metaagent_x_eq_10_lambda(in_jail: InJail) -> None:
