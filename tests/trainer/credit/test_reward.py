@@ -125,9 +125,9 @@ def test_a_game_is_rewarded_for_its_answer_as_one_action(in_jail: InJail, said: 
 
 def test_an_action_that_the_program_adds_to_an_agents_answer_is_nobodys(in_jail: InJail) -> None:
     game = problem_of(PlanPathLevel(level="@#\n.G"))
-    ended = run(single(), {"Solver": "\\boxed{7}"}, game)
+    ended = run(single(), {"Solver": "\\boxed{8}"}, game)
     assert ended.answer_from == "Solver"
-    added = ended.model_copy(update={"answer": '\\boxed{7}\n#### ["D", "R"]'})
+    added = ended.model_copy(update={"answer": '\\boxed{8}\n#### ["D", "R"]'})
     assert in_jail(lambda sandbox: correctness(game, added, sandbox)) == (0.0, "the action stands in no agent's reply")
 
 
