@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict
 
 from designer.check import CheckReport, check_reply
 from designer.prompts import design_messages, repair_messages, short_design_messages
+from engine.guarded import completed_within
 from engine.protocol import Engine
-from engine.run_clock import no_reply
-from engine.session import call_seed, is_cancelled
+from engine.session import call_seed
 from sandbox.protocol import Sandbox
 from templates import Template, load_templates
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling, Usage
-from workflow.failures import EngineFailed, Failure, Finding, LimitExceeded, MetaAgentError, ProgramRejected
+from workflow.failures import EngineFailed, Failure, Finding, LimitExceeded, ProgramRejected
 from workflow.graph import GraphNode
 from workflow.limits import Limits
 
@@ -211,22 +211,7 @@ class _Sampler:
     async def _ask(self, messages: list[ChatMessage], key: str) -> DesignTurn:
         sampling = self.sampling.with_seed(call_seed(self.seed, key))
         request = CompletionRequest(messages=messages, sampling=sampling, agent="designer", key=key)
-        clock = asyncio.timeout(self.reply_s)
-        try:
-            async with clock:
-                completion = await self.engine.complete(request)
-            if clock.expired():  # and the engine has not minded
-                raise no_reply(self.engine.name, self.reply_s)
-        except MetaAgentError:
-            raise
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-            raise EngineFailed(self.engine.name, "it cancelled a call itself") from None
-        except Exception as failed:  # an engine's own defect is a failure of the engine, as it is in a run
-            if clock.expired():
-                raise no_reply(self.engine.name, self.reply_s) from None
-            raise EngineFailed(self.engine.name, f"{type(failed).__name__}: {failed}") from failed
+        completion = await completed_within(self.engine, request, self.reply_s)
         return DesignTurn(request=request, completion=completion)
 
 

@@ -13,8 +13,9 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from engine.guarded import is_cancelled
 from engine.protocol import Engine, SteppingEngine
-from engine.session import Run, Session, Sink, is_cancelled
+from engine.session import Run, Session, Sink
 from workflow import bridge
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed, Failure, MetaAgentError, ProgramFailed

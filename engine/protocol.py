@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from workflow.completion import Completion, CompletionRequest
 from workflow.requests import CodeReply, CodeRun
+
+if TYPE_CHECKING:
+    from engine.run_clock import RunClock
 
 CodeRunner = Callable[[CodeRun], Awaitable[CodeReply]]
 
@@ -59,19 +62,19 @@ class WatchedEngine(Engine, Protocol):
 @runtime_checkable
 class SteppingEngine(Engine, Protocol):
     """The engine of one run alone, which may hold all that the run asks for as long as it likes, and see whether the
-    program goes on by itself. No limit of the run counts while it holds."""
+    program goes on by itself."""
 
     held: int
     """Requests of the run that it has not answered."""
 
-    def attach(self, settled: Callable[[], Awaitable[None]], code_runner: CodeRunner | None) -> None:
+    def attach(self, settled: Callable[[], Awaitable[None]], code_runner: CodeRunner | None, clock: RunClock) -> None:
         """Called once, before the run's first request. `settled()` returns as soon as the program only waits for
-        replies, with all that it asks for having come in; where the run ends first, it may never return.
-        `code_runner` runs code at nobody's expense."""
+        replies, with all that it asks for having come in; where the run ends first, it may never return. `code_runner`
+        runs code on no clock. The engine pauses the run's `clock` while it holds, and charges it what code takes."""
         ...
 
-    async def run_code(self, key: str, request: CodeRun, runner: CodeRunner) -> CodeReply:
-        """Answer a code run as `complete` does an agent call; `runner` runs it on the run's clock."""
+    async def run_code(self, key: str, request: CodeRun) -> CodeReply:
+        """Answer a code run as `complete` does an agent call."""
         ...
 
 

@@ -33,9 +33,10 @@ class RunClock:
         self._limits, self._engine = limits, engine
         self._start = time.monotonic()
         self._asked: dict[object, float] = {}
-        """When each request was made that is under way, or infinity where it has no limit."""
+        """When each request was made that is under way, oldest first."""
         self._working = 0
         """Code runs that are under way."""
+        self._paused = False
         self._still_since: float | None = None
         self._still_s = 0.0
         """Seconds that it stood still before."""
@@ -55,6 +56,25 @@ class RunClock:
         now = time.monotonic()
         return now - self._start - self._still_s - (0.0 if self._still_since is None else now - self._still_since)
 
+    @property
+    def left_s(self) -> float:
+        """Seconds of its own that the run still has."""
+        return self._limits.wall_s - self.own_s
+
+    def pause(self) -> None:
+        """Stand still until `resume`: the run waits for somebody who may take as long as he likes."""
+        self._paused = True
+        self._changed()
+
+    def resume(self) -> None:
+        self._paused = False
+        self._changed()
+
+    def charge(self, seconds: float) -> None:
+        """Count seconds that something took for the run while its clock stood still."""
+        self._still_s -= seconds
+        self._changed()
+
     def check(self) -> None:
         """Raises what ends the run past a limit, whatever has become of the cancellation."""
         struck = self._timeout is not None and self._timeout.expired()
@@ -64,10 +84,10 @@ class RunClock:
             raise LimitExceeded("wall_s", self._limits.wall_s, self.own_s)
 
     @contextmanager
-    def waiting(self, *, limited: bool = True) -> Iterator[None]:
-        """While a request to the engine is under way; where it is not `limited`, for as long as it takes."""
+    def waiting(self) -> Iterator[None]:
+        """While a request to the engine is under way."""
         request = object()
-        self._asked[request] = time.monotonic() if limited else math.inf
+        self._asked[request] = time.monotonic()
         self._changed()
         try:
             yield
@@ -104,7 +124,7 @@ class RunClock:
 
     def _changed(self) -> None:
         """Let it stand still or go on, and set the limit that strikes next: the oldest reply's, or the run's own."""
-        now, still = time.monotonic(), bool(self._asked) and not self._working
+        now, still = time.monotonic(), self._paused or (bool(self._asked) and not self._working)
         if still and self._still_since is None:
             self._still_since = now
         elif not still and self._still_since is not None:

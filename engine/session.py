@@ -8,7 +8,6 @@ admitted here.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
@@ -19,8 +18,8 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from engine.authorship import MAX_READ, Authorship
+from engine.guarded import completed
 from engine.limit_counter import LimitCounter
-from engine.plausible import impossible
 from engine.protocol import CodeRunner, Engine, SteppingEngine
 from engine.run_clock import RunClock
 from workflow.completion import (
@@ -32,7 +31,7 @@ from workflow.completion import (
     Sampling,
     Usage,
 )
-from workflow.failures import EngineFailed, Failure, MetaAgentError, ProgramFailed
+from workflow.failures import Failure, MetaAgentError, ProgramFailed
 from workflow.limits import Limits
 from workflow.requests import (
     AgentCall,
@@ -87,12 +86,6 @@ class Run(BaseModel):
 def call_seed(seed: int, key: str) -> int:
     """Seed of one agent call: depends on the run's seed and the call's key, not on the order of arrival."""
     return zlib.crc32(f"{seed}/{key}".encode()) & 0x7FFFFFFF
-
-
-def is_cancelled() -> bool:
-    """Whether it is the caller that is being cancelled, and not just what it waits for."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 def _as_text(value: Any) -> Any:
@@ -198,7 +191,7 @@ class Session:
         """Told before the first request by who drives the run how to wait until it has settled: see
         `SteppingEngine.attach`."""
         if (engine := self._stepping) is not None:
-            engine.attach(lambda: settled(engine), self._code_runner)
+            engine.attach(lambda: settled(engine), self._code_runner, self.clock)
 
     def admit(self, path: str, request: Leaf) -> None:
         """Count a request before it is served; raises `LimitExceeded`, which ends the run."""
@@ -258,29 +251,21 @@ class Session:
             overruled=_overruled(call.sampling, sampling) if call.sampling else None,
         )
         try:
-            with self.clock.waiting(limited=self._stepping is None):
-                completion = await self.engine.complete(request)
-            wrong = impossible(completion)
-            if wrong:
-                raise EngineFailed(self.engine.name, f"a completion that cannot be: {wrong}. Fix: see the engine")
-        except MetaAgentError as failed:
-            self._close_call(key, None, str(failed))
-            raise
-        except Exception as failed:
-            # An engine's own defect is infrastructure too: it must not pass for the program's failure.
-            unforeseen = EngineFailed(self.engine.name, f"{type(failed).__name__}: {failed}")
-            self._close_call(key, None, str(unforeseen))
-            raise unforeseen from failed
+            completion = await self._asked(request)
         except BaseException as failed:
-            self._close_call(key, None, type(failed).__name__)
-            if isinstance(failed, asyncio.CancelledError) and not is_cancelled():
-                raise EngineFailed(self.engine.name, "it cancelled a call itself") from None
+            self._close_call(key, None, str(failed) if isinstance(failed, MetaAgentError) else type(failed).__name__)
             raise
         if earlier is not None and _extends(earlier, completion):
             self._calling[key].continues = earlier.key
         self._close_call(key, completion, None)
         self._counter.spend("tokens", completion.usage.total_tokens)
         return AgentReply(completion.text, completion.finish_reason)
+
+    async def _asked(self, request: CompletionRequest) -> Completion:
+        if self._stepping is not None:  # it says itself when the clock stands still
+            return await completed(self._stepping, request)
+        with self.clock.waiting():
+            return await completed(self.engine, request)
 
     def _sampling_of(self, call: AgentCall) -> Sampling:
         return self.sampling.with_own(call.sampling) if self._own_sampling and call.sampling else self.sampling
@@ -308,11 +293,13 @@ class Session:
 
     async def _code_run(self, key: str, path: str, request: CodeRun) -> CodeReply:
         started = time.monotonic()
+        if self._code_runner is None:
+            raise ProgramFailed("PermissionError", "this run has no code runner")
         if self._stepping is None:
-            reply = await self._on_the_clock(request)
+            with self.clock.working():
+                reply = await self._code_runner(request)
         else:
-            with self.clock.waiting(limited=False):
-                reply = await self._stepping.run_code(key, request, self._on_the_clock)
+            reply = await self._stepping.run_code(key, request)
         self._authorship.ran(request.code, reply.stdout, request.stdin)
         self._record(
             CodeRan(
@@ -328,12 +315,6 @@ class Session:
             )
         )
         return reply
-
-    async def _on_the_clock(self, request: CodeRun) -> CodeReply:
-        if self._code_runner is None:
-            raise ProgramFailed("PermissionError", "this run has no code runner")
-        with self.clock.working():
-            return await self._code_runner(request)
 
     def report(self, path: str, report: Report) -> None:
         """Record what the program says it did; it changes no count."""

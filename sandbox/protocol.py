@@ -123,6 +123,9 @@ class Strength(BaseModel):
 class Sandbox(Protocol):
     """Where other people's code runs. Raises `SandboxUnavailable` when no jail can be had."""
 
+    max_jails: int
+    """Programs that run at once; more wait."""
+
     async def strength(self) -> Strength: ...
 
     async def run_program(

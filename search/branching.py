@@ -11,8 +11,8 @@ import asyncio
 import hashlib
 from dataclasses import dataclass, replace
 
+from engine.guarded import completed_within
 from engine.protocol import Engine
-from engine.run_clock import no_reply
 from engine.session import Run
 from search.held import HeldRun
 from search.paths import Path
@@ -108,6 +108,11 @@ class Branching:
         self.program = program
         self._engine = engine
         self._open = open_runs or OpenRuns()
+        if program.at_once is not None and self._open.most > program.at_once:
+            raise ValueError(
+                f"{self._open.most} runs may be open, and the sandbox has {program.at_once} jails: runs would wait for "
+                "jails that held runs have. Fix: a sandbox with more (max_jails), or fewer open runs"
+            )
 
     async def start(self) -> Position:
         """Where the program asks for the first time."""
@@ -125,17 +130,20 @@ class Branching:
     async def go_on(self, decision: Decision, reply: Completion | Failure) -> Position:
         """Where the run comes with this reply. Raises what `at` raises."""
         run = self._open.take(self, decision.path)
+        if run is not None and not run.is_alive:  # its jail has died
+            await self._open.leave(run)
+            run = None
         if run is None:
             await self._open.enter()
             run = HeldRun(self.program, decision.path, self._engine)
             try:
-                request = await run.forward()
-                if request is None:
-                    raise EngineFailed(self._engine, f"{decision.request.key!r} is not asked any more")
+                if await run.forward() is None:
+                    run.ends_before(decision.request, reply)
             except BaseException:
                 await self._open.leave(run)
                 raise
-        run.decide(decision.request, reply)
+        if run.is_alive:
+            run.decide(decision.request, reply)
         return await self._forward(run)
 
     async def candidate(self, decision: Decision, engine: Engine, number: int) -> Completion | Failure:
@@ -143,12 +151,9 @@ class Branching:
         that goes past a limit itself; `go_on` takes it, too. Raises `EngineFailed`; no reply is made up."""
         sampling = decision.request.sampling.with_seed(candidate_seed(self.program.seed, decision, number))
         try:
-            async with asyncio.timeout(self.program.reply_s):
-                return await engine.complete(replace(decision.request, sampling=sampling))
+            return await completed_within(engine, replace(decision.request, sampling=sampling), self.program.reply_s)
         except LimitExceeded as error:
             return error.record()
-        except TimeoutError:
-            raise no_reply(engine.name, self.program.reply_s) from None
 
     async def close(self) -> None:
         """Drop all runs that are held."""

@@ -7,12 +7,14 @@ Which replies are taken, and how many runs there are, is decided in `search.bran
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from engine.protocol import CodeRunner
+from engine.run_clock import RunClock
 from engine.session import Run
 from search.paths import AgentStep, CodeStep, Path
 from search.programs import Program
@@ -28,7 +30,6 @@ DROP_TIMEOUT_S = 10.0
 class _Asked:
     request: CompletionRequest | CodeRun
     reply: asyncio.Future[Any]
-    runner: CodeRunner | None = None
 
 
 class HeldRun:
@@ -46,8 +47,9 @@ class HeldRun:
         """Code whose files are not in this run's workspace."""
         self._asked: dict[str, _Asked] = {}
         self._some = asyncio.Event()
-        self._settled: Callable[[], Awaitable[None]] | None = None
-        self._code_runner: CodeRunner | None = None
+        self._side_by_side: set[str] = set()
+        """Code runs that were asked for at once, of which each counts for what it takes longer than those before."""
+        self._longest_s = 0.0
         self._run = asyncio.create_task(program.run(self))
 
     # What the run sees
@@ -56,17 +58,17 @@ class HeldRun:
     def held(self) -> int:
         return len(self._asked)
 
-    def attach(self, settled: Callable[[], Awaitable[None]], code_runner: CodeRunner | None) -> None:
-        self._settled, self._code_runner = settled, code_runner
+    def attach(self, settled: Callable[[], Awaitable[None]], code_runner: CodeRunner | None, clock: RunClock) -> None:
+        self._settled, self._code_runner, self._clock = settled, code_runner, clock
 
     async def complete(self, request: CompletionRequest) -> Completion:
         return await self._ask(request.key, request)
 
-    async def run_code(self, key: str, request: CodeRun, runner: CodeRunner) -> CodeReply:
-        return await self._ask(key, request, runner)
+    async def run_code(self, key: str, request: CodeRun) -> CodeReply:
+        return await self._ask(key, request)
 
-    async def _ask(self, key: str, request: CompletionRequest | CodeRun, runner: CodeRunner | None = None) -> Any:
-        asked = self._asked[key] = _Asked(request, asyncio.get_running_loop().create_future(), runner)
+    async def _ask(self, key: str, request: CompletionRequest | CodeRun) -> Any:
+        asked = self._asked[key] = _Asked(request, asyncio.get_running_loop().create_future())
         self._some.set()
         return await asked.reply
 
@@ -82,24 +84,46 @@ class HeldRun:
         """
         while await self._settle():
             key = min(self._asked)
-            asked = self._asked[key]
+            request = self._asked[key].request
+            if isinstance(request, CodeRun) and key not in self._side_by_side:
+                self._side_by_side = {key for key, asked in self._asked.items() if isinstance(asked.request, CodeRun)}
+                self._longest_s = 0.0
             if self._given:
                 step = self._given.popleft()
-                self._compare(step, key, asked.request)
+                self._compare(step, key, request)
+                if isinstance(step, CodeStep):
+                    self._longest_s += step.charged_s
+                    self._clock.charge(step.charged_s)
                 self._answer(step)
-            elif isinstance(asked.request, CodeRun):
-                await self._run_code(key, asked.request, asked)
+            elif isinstance(request, CodeRun):
+                await self._run_code(key, request)
             else:
-                return asked.request
-        if self._given:
+                return request
+        if self._given and not self._is_over():
             raise self._unfit(f"the run ended before {self._given[0].key!r} was asked")
         return None
+
+    def _is_over(self) -> bool:
+        """Whether the run has ended by a limit, or for infrastructure: with the same replies it may have gone on."""
+        failure = self.result().failure
+        return failure is not None and (failure.kind == "limit_exceeded" or failure.is_infrastructure)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._run.done()
 
     def decide(self, request: CompletionRequest, reply: Completion | Failure) -> None:
         """Answer the call that `forward` has returned."""
         step = AgentStep.of(request, reply)
         self.path = self.path.then(step)
         self._answer(step)
+
+    def ends_before(self, request: CompletionRequest, reply: Completion | Failure) -> None:
+        """Take note that the run ended by a limit, or for infrastructure, before it came to the call that this reply
+        was for. Raises `EngineFailed` where it ended otherwise."""
+        if not self._is_over():
+            raise self._unfit(f"{request.key!r} is not asked any more")
+        self.path = self.path.then(AgentStep.of(request, reply))
 
     def result(self) -> Run:
         """Of a run that has ended."""
@@ -113,54 +137,79 @@ class HeldRun:
             self._run.exception()  # seen: nobody asks any more
 
     async def _settle(self) -> bool:
-        """Until the program only waits for replies; False once the run has ended."""
+        """Until the program only waits for replies, at which its clock stands still; False once the run has ended."""
         waiting = asyncio.create_task(self._quiet())
         try:
             await asyncio.wait({waiting, self._run}, return_when=asyncio.FIRST_COMPLETED)
             if self._run.done():
                 return False
             waiting.result()
+            self._clock.pause()
             return True
         finally:
             waiting.cancel()
 
     async def _quiet(self) -> None:
         await self._some.wait()
-        assert self._settled is not None, "whoever drives a run says so before its first request"
         await self._settled()
 
     def _answer(self, step: AgentStep | CodeStep) -> None:
+        reply = self._taken(step.key)
+        if reply.done():
+            return  # the run is ending
         if isinstance(step.reply, Failure):
             fields = step.reply.fields
-            error = LimitExceeded(fields["limit_kind"], fields["limit"], fields["used"])
-            self._taken(step.key).set_exception(error)
+            reply.set_exception(LimitExceeded(fields["limit_kind"], fields["limit"], fields["used"]))
         else:
-            self._taken(step.key).set_result(step.reply)
+            reply.set_result(step.reply)
 
     def _taken(self, key: str) -> asyncio.Future[Any]:
         reply = self._asked.pop(key).reply
         if not self._asked:
             self._some.clear()
+        self._clock.resume()
         return reply
 
-    async def _run_code(self, key: str, request: CodeRun, asked: _Asked) -> None:
+    async def _run_code(self, key: str, request: CodeRun) -> None:
         """Code that this run comes to by itself. Files that earlier code has written are made anew first: what that
-        code does now may differ from the record, which stands."""
-        assert asked.runner is not None
+        code does now may differ from the record, which stands. It ends with the run's own time."""
+        assert self._code_runner is not None
+        before_s, began = self._longest_s, time.monotonic()
+        left = asyncio.timeout(None)
         try:
             for step in self._not_run:
-                if self._code_runner is not None:
-                    self._report(step, await self._code_runner(step.request))
-            self._not_run = []
-            reply = await asked.runner(request)
+                self._report(step, await self._code_runner(step.request))
+            self._not_run, began = [], time.monotonic()
+            async with left:
+                left.reschedule(asyncio.get_running_loop().time() + max(self._clock.left_s + before_s, 0.0))
+                reply = await self._code_runner(request)
         except Exception as error:  # ends the run, as it would without a search
-            if key in self._asked:
+            self._charge(before_s, began)
+            if left.expired():
+                self._clock.resume()  # it strikes
+                await asyncio.wait({self._run}, timeout=DROP_TIMEOUT_S)
+            elif self.is_alive:
                 self._taken(key).set_exception(error)
             return
-        step = CodeStep.of(key, request, reply)
+        charged_s = self._charge(before_s, began)
+        step = CodeStep(
+            key=key,
+            code=request.code,
+            stdin=request.stdin,
+            timeout_s=request.timeout_s,
+            reply=reply,
+            charged_s=charged_s,
+        )
         self.path = self.path.then(step)
-        if key in self._asked and not asked.reply.done():  # else the run has been dropped meanwhile
+        if self.is_alive:
             self._answer(step)
+
+    def _charge(self, before_s: float, began: float) -> float:
+        took_s = time.monotonic() - began
+        charged_s = max(took_s - before_s, 0.0)
+        self._longest_s = max(before_s, took_s)
+        self._clock.charge(charged_s)
+        return charged_s
 
     def _report(self, step: CodeStep, now: CodeReply) -> None:
         for name in ("exit_status", "stdout", "stderr", "limit"):

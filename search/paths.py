@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from engine.replay import ReplayEntry, difference
 from workflow.completion import ChatMessage, Completion, CompletionRequest
@@ -24,14 +24,6 @@ class _Step(BaseModel):
     key: str
     """Of the request (`workflow.scheduler`)."""
 
-    def mismatch(self, request: CompletionRequest | CodeRun) -> str | None:
-        """The first thing in which a request under this key is not the recorded one, in words."""
-        raise NotImplementedError
-
-    def reached(self) -> list[Any]:
-        """What of the reply the run's state follows from, as JSON."""
-        raise NotImplementedError
-
 
 class AgentStep(_Step):
     """A reply to an agent's call."""
@@ -41,7 +33,14 @@ class AgentStep(_Step):
     messages: list[ChatMessage]
     tools: list[dict[str, Any]] = []
     reply: Completion | Failure
-    """A failure where the call itself went past a limit, such as the model's context."""
+    """A failure where the call itself went past a limit, such as the model's context; of no other kind."""
+
+    @field_validator("reply")
+    @classmethod
+    def _is_a_limit(cls, reply: Completion | Failure) -> Completion | Failure:
+        if isinstance(reply, Failure) and not {"limit_kind", "limit", "used"} <= reply.fields.keys():
+            raise ValueError(f"a reply that failed with {reply.kind} is none. Fix: keep only replies and limits")
+        return reply
 
     @classmethod
     def of(cls, request: CompletionRequest, reply: Completion | Failure) -> AgentStep:
@@ -50,15 +49,19 @@ class AgentStep(_Step):
         )
 
     def mismatch(self, request: CompletionRequest | CodeRun) -> str | None:
+        """The first thing in which a request under this key is not the recorded one, in words."""
         if isinstance(request, CodeRun):
             return f"it runs code, recorded was a call of agent {self.agent!r}"
         recorded = ReplayEntry.model_construct(agent=self.agent, messages=self.messages, tools=self.tools)
         return difference(recorded, request)
 
     def reached(self) -> list[Any]:
+        """What of the reply the run's state follows from, as JSON."""
         if isinstance(self.reply, Failure):
             return [self.reply.kind, self.reply.message]
-        return [self.reply.text, self.reply.finish_reason, self.reply.token_ids, self.reply.prompt_token_ids]
+        reply = self.reply
+        spent = [reply.usage.prompt_tokens, reply.usage.completion_tokens]  # a limit counts them
+        return [reply.text, reply.reasoning, reply.finish_reason, reply.token_ids, reply.prompt_token_ids, spent]
 
 
 class CodeStep(_Step):
@@ -69,10 +72,8 @@ class CodeStep(_Step):
     stdin: str = ""
     timeout_s: float | None = None
     reply: CodeReply
-
-    @classmethod
-    def of(cls, key: str, request: CodeRun, reply: CodeReply) -> CodeStep:
-        return cls(key=key, code=request.code, stdin=request.stdin, timeout_s=request.timeout_s, reply=reply)
+    charged_s: float = 0.0
+    """Seconds that it took of the run's own time; what runs side by side counts as often as it takes longest."""
 
     @property
     def request(self) -> CodeRun:

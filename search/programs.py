@@ -24,6 +24,8 @@ class Program:
     seed: int
     reply_s: float
     """Seconds that a reply may take (`Limits.reply_s`)."""
+    at_once: int | None
+    """Runs that the sandbox has jails for."""
     run: Callable[[Engine], Coroutine[Any, Any, Run]]
     """From its start, with this engine."""
 
@@ -38,8 +40,8 @@ def jailed(
     seed: int = 0,
     own_sampling: bool = False,
 ) -> Program:
-    """A program in the sandbox; arguments are those of `Sandbox.run_program`. Each run that is held takes a jail: the
-    sandbox must have `OpenRuns.most` of them at least."""
+    """A program in the sandbox; arguments are those of `Sandbox.run_program`. Each run that is held takes a jail, so
+    that all pools of `OpenRuns` together may have as many as the sandbox has (`max_jails`)."""
     limits = limits or Limits()
 
     async def run(engine: Engine) -> Run:
@@ -53,7 +55,7 @@ def jailed(
             own_sampling=own_sampling,
         )
 
-    return Program(_digest(source, question, seed, own_sampling), seed, limits.reply_s, run)
+    return Program(_digest(source, question, seed, own_sampling), seed, limits.reply_s, sandbox.max_jails, run)
 
 
 def trusted(
@@ -72,7 +74,7 @@ def trusted(
         return await run_workflow(workflow, question, engine, limits=limits, sampling=sampling, seed=seed)
 
     digest = _digest(describe(workflow).model_dump_json(), question, seed, True)
-    return Program(digest, seed, limits.reply_s, run)
+    return Program(digest, seed, limits.reply_s, None, run)
 
 
 def _digest(text: str, question: str, seed: int, own_sampling: bool) -> str:

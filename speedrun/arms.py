@@ -110,9 +110,14 @@ def made_by(job: Job, settings: SpeedrunSettings) -> dict[str, Any]:
     found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
     found["settings"] = settings.model_dump(mode="json", exclude_none=True)
     if job.name in ARMS:
-        rl = arm_settings(settings, ARMS[job.name], job.factor).rl(Path("model"), Path("problems.jsonl"))
-        found["rl"] = rl.model_dump(mode="json", exclude_none=True)
+        found["rl"] = rl_of(arm_settings(settings, ARMS[job.name], job.factor))
     return json.loads(json.dumps(found))
+
+
+def rl_of(settings: SpeedrunSettings) -> dict[str, Any]:
+    """The RL run of these settings, wherever its files are."""
+    config = settings.rl(Path("model"), Path("problems.jsonl"))
+    return config.model_dump(mode="json", exclude_none=True, exclude={"data"})
 
 
 @cache

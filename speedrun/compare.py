@@ -29,7 +29,7 @@ from metaagent.terminal import note
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; several processes run side by side
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-from speedrun.arms import Job, arm_settings, code_of_instrument, kept_at, left, run, run_all, run_starts
+from speedrun.arms import Job, arm_settings, code_of_instrument, kept_at, left, rl_of, run, run_all, run_starts
 from speedrun.kept import read
 from speedrun.pages import System, gate, page_of
 from speedrun.phases import SETTINGS
@@ -74,12 +74,7 @@ def instrument(settings: SpeedrunSettings) -> dict[str, Any]:
     arms = {name: ARMS[name] for name in COMPARISONS[GATE].systems.values() if name in ARMS}
     return {
         "settings": settings.model_dump(mode="json", exclude_none=True),
-        "rl": {
-            name: arm_settings(settings, arm)
-            .rl(Path("model"), Path("problems.jsonl"))
-            .model_dump(mode="json", exclude_none=True)
-            for name, arm in arms.items()
-        },
+        "rl": {name: rl_of(arm_settings(settings, arm)) for name, arm in arms.items()},
         "code": code_of_instrument(),
     }
 

@@ -186,8 +186,6 @@ class Broker:
             for task in tasks:
                 task.cancel()
             self._stopped.cancel()
-            for settling in self._settling.values():
-                settling.cancel()
             # An engine that does not mind being cancelled is not waited for without end.
             done, _ = await asyncio.wait(tasks, timeout=REAP_TIMEOUT_S)
             for task in done:

@@ -46,6 +46,7 @@ class JailSandbox(ABC):
 
     def __init__(self, *, preload: tuple[str, ...], max_jails: int) -> None:
         self._preload = preload
+        self.max_jails = max_jails
         # Apart, since a program waits for the code that it runs.
         kinds: tuple[Kind, ...] = ("program", "code")
         self._slots = {kind: asyncio.Semaphore(max_jails) for kind in kinds}

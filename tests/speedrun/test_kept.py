@@ -99,3 +99,16 @@ def test_a_tuning_is_kept_but_for_what_it_starts_from(tmp_path: Path, made: list
     assert made == [tuning.start, tuning]
     files = [path.relative_to(kept).as_posix() for path in kept.rglob("*.gz")]
     assert files == ["tuning/seed-1000/coupled at 0.5.json.gz"]
+
+
+def test_what_is_kept_holds_no_place_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [made_by(Job(name=name, seed=1), SETTINGS) for name in ("coupled", START)]
+    monkeypatch.chdir(tmp_path)
+    assert [made_by(Job(name=name, seed=1), SETTINGS) for name in ("coupled", START)] == here
+    pages = Path(__file__).parents[2] / "docs" / "results"
+    kept = [run for path in sorted((pages / "runs").rglob("*.gz")) if (run := read(path))]
+    assert len(kept) >= 21
+    texts = [run.model_dump_json() for run in kept] + [path.read_text() for path in pages.glob("*.json")]
+    assert not any('"/' in text for text in texts)
+    of_code = {run.made_by["code"] for run in kept}
+    assert of_code == {arms.code_of_instrument()}, "made with another instrument: they are not used any more"

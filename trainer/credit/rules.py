@@ -113,7 +113,7 @@ def loss_group(rule: RuleName, coordinates: Coordinates) -> str:
     if rule == "at-grpo" and coordinates.point:
         return coordinates.point
     if rule == "agent-turn" and coordinates.path:
-        return f"{coordinates.question}/{coordinates.path}/{coordinates.agent}/{coordinates.turn}"
+        return repr((coordinates.question, coordinates.path, coordinates.agent, coordinates.turn))
     return coordinates.question
 
 

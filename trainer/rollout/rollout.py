@@ -226,24 +226,27 @@ class Question:
             seed=seed,
         )
         executor = rollout.engine_of_run(rollout.executor, seed)
+
+        async def score(run: Run) -> Rewarded:
+            return await rollout.reward(self.problem, run, rollout.sandbox)
+
         async with self.turns:
             sampling_turns = TurnSampling(
                 Branching(asked, engine=rollout.executor.name, open_runs=rollout.open_runs),
                 executor,
                 config,
-                lambda run: rollout.reward(self.problem, run, rollout.sandbox),
+                score,
                 question=self.problem.id,
                 design=design,
                 execution=index,
             )
             grown = await sampling_turns.grow()
-            run = grown.ended.run
-            reward = await rollout.reward(self.problem, run, rollout.sandbox)
-        for event in (*run.trace.events, *grown.events, reward):
+        run = grown.run
+        for event in (*run.trace.events, *grown.events, grown.reward):
             trace(event)
         execution = Execution(
             index=index,
-            reward=reward,
+            reward=grown.reward,
             failure=None if run.failure is None else run.failure.kind,
             candidates=grown.candidates,
             usage=grown.usage,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from engine.protocol import Engine
 from engine.session import Run
@@ -23,7 +24,7 @@ from workflow.completion import Completion, Usage
 from workflow.failures import Failure
 from workflow.trace import CandidateDrawn, Rewarded
 
-Score = Callable[[Run], Awaitable[Rewarded]]
+Score = Callable[[Run], Coroutine[Any, Any, Rewarded]]
 """Of a run that has ended. It is rewarded whatever its failure, which is none of engine or sandbox."""
 Reply = Completion | Failure
 
@@ -32,7 +33,8 @@ Reply = Completion | Failure
 class Sampled:
     """A run grown by tree sampling."""
 
-    ended: Ended
+    run: Run
+    reward: Rewarded
     candidates: list[Candidate]
     events: list[CandidateDrawn]
     """One for each candidate, for the Trace."""
@@ -58,7 +60,8 @@ class TurnSampling:
         self._question, self._design, self._execution = question, design, execution
         self._steps: dict[tuple[str, int], asyncio.Task[tuple[Reply, Position]]] = {}
         """By digest of the path before, and number: a run to the end takes steps that the next decision needs."""
-        self._ends: dict[str, asyncio.Task[tuple[Ended, Rewarded]]] = {}
+        self._rewards: dict[str, asyncio.Task[Rewarded]] = {}
+        """By digest of the path to a run's end: it is graded once."""
 
     async def grow(self) -> Sampled:
         """Raises `EngineFailed` and `SandboxUnavailable`, and `NoTokens` for replies that cannot be learned from; no
@@ -74,9 +77,10 @@ class TurnSampling:
                     _, position = await self._step(position, 0)
             replies = [task.result()[0] for task in self._steps.values()]
             usage = Usage.total(reply.usage for reply in replies if isinstance(reply, Completion))
-            return Sampled(ended=position, candidates=candidates, events=events, usage=usage)
+            end, reward = await self._end(position)
+            return Sampled(run=end.run, reward=reward, candidates=candidates, events=events, usage=usage)
         finally:
-            tasks = [*self._steps.values(), *self._ends.values()]
+            tasks = [*self._steps.values(), *self._rewards.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -87,8 +91,9 @@ class TurnSampling:
         numbers = range(self._config.candidates)
         steps = await asyncio.gather(*(self._step(decision, number) for number in numbers))
         ends = await asyncio.gather(*(self._end(position) for _, position in steps))
-        rewards = [reward for _, reward in ends]
-        chosen = self._chosen(decision, [reward.total for reward in rewards])
+        # What went past a limit itself is no reply to go on with, unless there is none.
+        said = [number for number in numbers if isinstance(steps[number][0], Completion)] or [0]
+        chosen = said[self._chosen(decision, [ends[number][1].total for number in said])]
         for number, ((reply, _), (end, reward)) in enumerate(zip(steps, ends, strict=True)):
             if isinstance(reply, Failure):
                 continue  # no token was chosen
@@ -147,17 +152,12 @@ class TurnSampling:
 
     async def _end(self, position: Position) -> tuple[Ended, Rewarded]:
         """Where a run comes that goes on with the first reply each time, and what that is worth."""
-
-        async def end() -> tuple[Ended, Rewarded]:
-            if isinstance(position, Ended):
-                return position, await self._score(position.run)
-            _, after = await self._step(position, 0)
-            return await self._end(after)
-
+        while isinstance(position, Decision):
+            _, position = await self._step(position, 0)
         digest = position.path.digest
-        if digest not in self._ends:
-            self._ends[digest] = asyncio.create_task(end())
-        return await self._ends[digest]
+        if digest not in self._rewards:
+            self._rewards[digest] = asyncio.create_task(self._score(position.run))
+        return position, await self._rewards[digest]
 
 
 def path_of(key: str) -> str:

@@ -221,7 +221,7 @@ def test_without_a_tree_an_agents_turns_are_compared_over_runs() -> None:
     ]
     # A's first turns: mean 2, deviation 1. B's are equal. A's second turn has nothing beside it.
     assert agent_turn(runs) == pytest.approx([1, -1, 0, 0, 0], abs=1e-5)
-    assert loss_group("agent-turn", runs[4].coordinates) == "q/w/A/A/1"
+    assert loss_group("agent-turn", runs[4].coordinates) == "('q', 'w/A', 'A', 1)"
     assert loss_group("tree", runs[4].coordinates) == "q"
 
 
