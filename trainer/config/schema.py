@@ -175,8 +175,9 @@ class BranchingConfig(_Section):
     """Which of the K the run goes on with."""
     score: Literal["end"] = "end"
     """What a reply is worth: `end` runs each on to the end, with one reply at a time, and takes the run's reward."""
-    max_open: Count = 64
-    """Runs that wait at a call, each in a jail; more are dropped and made anew, with the same result."""
+    max_open: int = Field(default=64, ge=1, le=256)
+    """Runs that wait at a call, each in a jail, of which a sandbox has 256; more are dropped and made anew, with the
+    same result."""
 
 
 class RolloutConfig(_Section):

@@ -253,3 +253,53 @@ workflow = Workflow("w").add_node(Slow("Slow"))""",
     assert [c.timed_out for c in firsts] == [False, False, False, True], run
     learned = [t for t, _ in credited(trees, "executor", "at-grpo") if t.coordinates.agent == "First"]
     assert [t.coordinates.execution for t in learned] == [0, 1, 2]
+
+
+def test_a_call_beyond_its_limit_is_never_gone_on_with_and_each_run_is_graded_once() -> None:
+    """A reward that likes failures must not make one the best reply."""
+    graded: list[Run] = []
+
+    async def failing_is_best(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
+        graded.append(run)
+        return Rewarded(total=0.0 if run.failure is not None else -1.0, terms=[])
+
+    asked: dict[str, int] = defaultdict(int)
+
+    def reply(request: CompletionRequest) -> str:
+        asked[repr(request.messages)] += 1
+        if request.agent == "First" and asked[repr(request.messages)] == 2:
+            raise LimitExceeded("context_tokens", 10, 20)
+        return str(asked[repr(request.messages)])
+
+    run = the_run(grow(TokenEngine(reply), reward=failing_is_best, candidates=3))
+    assert run.failure is None
+    firsts = [c for c in run.candidates if c.trajectory.coordinates.agent == "First"]
+    assert [(c.trajectory.coordinates.execution, c.chosen) for c in firsts] == [(0, True), (2, False)]
+    assert len(graded) == len({id(each) for each in graded}) == 5, "three, then two more beside the one that is known"
+
+
+def test_a_deep_run_can_be_cancelled() -> None:
+    chain = "\n".join(
+        ["from workflow import AgentNode, Workflow", "a = AgentNode('A', 'Say.', max_turns=1)"]
+        + ["w = Workflow('w').add_node(a)", "for n in range(1200):", "    w.run('q')", "answer = '1'"]
+    )
+
+    async def any_reward(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
+        return Rewarded(total=0.0, terms=[])
+
+    config = RolloutConfig.model_validate(
+        {"designs": 1, "executions": 1, "branching": {"candidates": 2}, "limits": {"agent_calls": 1300}}
+    )
+
+    async def go() -> None:
+        async with ProcessSandbox() as sandbox:
+            engine = TokenEngine("1")
+            rollout = Rollout(
+                config=config, designer=engine, executor=engine, sandbox=sandbox, reward=any_reward, program=chain
+            )
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(4):
+                    await rollout.step([FOUR], 1)
+            assert len(engine.requests) > 300
+
+    asyncio.run(asyncio.wait_for(go(), 60))
