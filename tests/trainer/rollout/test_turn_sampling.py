@@ -279,16 +279,19 @@ def test_a_call_beyond_its_limit_is_never_gone_on_with_and_each_run_is_graded_on
 
 
 def test_a_deep_run_can_be_cancelled() -> None:
-    chain = "\n".join(
-        ["from workflow import AgentNode, Workflow", "a = AgentNode('A', 'Say.', max_turns=1)"]
-        + ["w = Workflow('w').add_node(a)", "for n in range(1200):", "    w.run('q')", "answer = '1'"]
-    )
+    chain = """
+from workflow import AgentNode, Workflow
+w = Workflow("w").add_node(AgentNode("A", "Say.", max_turns=1))
+for n in range(1200):
+    w.run("q")
+answer = "1"
+"""
 
     async def any_reward(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
         return Rewarded(total=0.0, terms=[])
 
     config = RolloutConfig.model_validate(
-        {"designs": 1, "executions": 1, "branching": {"candidates": 2}, "limits": {"agent_calls": 1300}}
+        {"designs": 1, "executions": 1, "branching": {"candidates": 2, "turns": 1200}, "limits": {"agent_calls": 1300}}
     )
 
     async def go() -> None:
