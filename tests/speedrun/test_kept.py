@@ -52,6 +52,7 @@ def test_a_run_is_kept_as_it_was(tmp_path: Path) -> None:
     write(tmp_path / "kept" / "a.json.gz", run)
     write(tmp_path / "b.json.gz", run)
     assert (tmp_path / "kept" / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+    assert (tmp_path / "b.json.gz").read_bytes()[4:8] == bytes(4), "no time of day in it"
     assert read(tmp_path / "b.json.gz") == run
     assert read(tmp_path / "none.json.gz") is None
     for broken in (b"", b"{}", (tmp_path / "b.json.gz").read_bytes()[:-9]):
