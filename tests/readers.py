@@ -27,10 +27,13 @@ from engine.tool_form import ToolForm, in_our_form, native_messages
 from tasks.code.asserts import read_reply
 from tasks.code.equality import same_output, same_value
 from tasks.code.grades import raised, short
+from tasks.environments.actions import check_length, json_in, moves_in, shown
+from tasks.environments.playing import act, state_of
 from tasks.grading import asks_for_percent
 from tasks.math.math_grader import equal_integers
+from tasks.problems import PlanPathLevel, SudokuLevel
 from workflow.agent import content_after
-from workflow.answers import code_answer, code_answers, final_answer, math_answer, math_answers
+from workflow.answers import code_answer, code_answers, final_answer, game_answer, math_answer, math_answers
 from workflow.completion import ChatMessage
 from workflow.labels import label_problem
 from workflow.text import (
@@ -106,6 +109,8 @@ def wired(text: str) -> bool:
 
 
 FORM = ToolForm("<tool_call>")
+PATH = state_of(PlanPathLevel(level="@.\n.G"))
+GRID = state_of(SudokuLevel(level="1 2 3 .\n3 4 1 2\n2 1 4 3\n4 3 2 1"))
 
 READERS: dict[str, Reader] = {
     "boxes": reader(ANSWER, boxes, boxes, last_boxed),
@@ -117,6 +122,11 @@ READERS: dict[str, Reader] = {
         ANSWER, lambda text: solution_block(f"<solution>```\n{text}x</solution>"), solution_block
     ),
     "code answers": reader(ANSWER, code_answers, code_answers),
+    "game answer": reader(ANSWER, game_answer, game_answer),
+    "moves": reader(ANSWER, lambda text: act(PATH, "a", text), moves_in, check_length, shown),
+    "bare moves": reader(ANSWER, lambda text: act(PATH, "a", f"#### [U{text}]"), moves_in),
+    "a grid": reader(ANSWER, lambda text: act(GRID, "a", text), json_in, check_length, shown),
+    "edits": reader(ANSWER, lambda text: act(GRID, "a", f"#### [[1, 4, {text}]]"), json_in),
     "fences": reader(ANSWER, fences, fences),
     "blocks": reader(ANSWER, lambda text: without_blocks("solution", text, blocks("solution", text)),
                      blocks, without_blocks),
@@ -199,6 +209,7 @@ ELSEWHERE = {
     "tasks.data.published_sets": "reads data sets",
     "tasks.data.rows": "reads data sets",
     "tasks.data.sources": "reads data sets",
+    "tasks.environments.sudoku": "reads levels; what agents write goes through `tasks.environments.actions`",
     "tasks.math.claims": "runs in jails",
     "tasks.math.equations": "runs in jails",
     "tasks.math.formulas": "runs in jails",

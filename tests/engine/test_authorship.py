@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.authorship import MAX_READ, Authorship
@@ -57,6 +57,12 @@ def own_answers(reply: str, domain: Domain) -> list[str]:
 
 @settings(max_examples=500)
 @given(runs())
+@example(
+    (
+        [("\n<solution>y = 2</solution>", "<solution>y = 2</solution>\n```python\nx = 1\n```")],
+        ["<solution>\nx = 1\n</solution>", "<solution>y = 2</solution>\n```python\nx = 1\n```"],
+    )
+)
 def test_what_is_paid_stands_in_one_agents_own_words(run: tuple[list[tuple[str, str]], list[str]]) -> None:
     """However a program tells agents what to say, and cuts and joins replies and words of its own."""
     turns, answers = run
@@ -71,14 +77,22 @@ def test_what_is_paid_stands_in_one_agents_own_words(run: tuple[list[tuple[str, 
             if agent is None or graded is None:
                 continue
             paid[domain].add(graded.strip())
-            # The same reader finds it in what one agent said, as its last words, or before an echo of what it was told.
+            # The same reader finds it in what one agent said, as its last words, or before or behind an echo of what it
+            # was told.
             assert any(
                 graded.strip() in own_answers(reply, domain)[-1:]
+                or graded.strip() in own_answers(unrepeated(reply, prompt), domain)[-1:]
                 or (graded.strip() in own_answers(reply, domain) and repeats(reply, prompt, domain))
                 for prompt, reply in turns
             )
     for domain in DOMAINS:  # nobody gives a program several to choose from
         assert len(paid[domain]) <= sum(final_answer(reply, domain) is not None for _, reply in turns)
+
+
+def unrepeated(reply: str, prompt: str) -> str:
+    """A reply without the lines of its instructions."""
+    told = {line.strip() for line in prompt.splitlines()}
+    return "\n".join(line for line in reply.splitlines() if line.strip() not in told)
 
 
 def repeats(reply: str, prompt: str, domain: Domain) -> bool:
