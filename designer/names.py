@@ -16,7 +16,7 @@ from designer.imports import import_for
 from designer.program import CONTRACT, Program, Scope, near
 from workflow.failures import Finding
 
-GIVEN_NAMES = frozenset({"question", "__name__"})
+GIVEN_NAMES = frozenset({"environment", "question", "__name__"})
 """Names that a program may use without defining them, besides the builtins."""
 
 _PROBLEM = frozenset(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from workflow.answers import Domain, code_answers, final_answer, math_answers
+from workflow.answers import Domain, code_answers, final_answer, game_answer, math_answers
 from workflow.completion import ChatMessage
 from workflow.text import (
     blocks,
@@ -56,6 +56,8 @@ class Said:
     agent: str
     text: str
     answers: dict[Domain, str]
+    told: list[str]
+    """Its instructions."""
 
 
 class Authorship:
@@ -69,9 +71,12 @@ class Authorship:
     """
 
     def __init__(self, question: str = "") -> None:
+        self._question = question
         self._said: list[Said] = []
-        self._codes: set[str] = set()
-        """What agents had run: code that stands in a call or a fence of theirs."""
+        self._printed: list[tuple[str, str]] = []
+        """Who wrote code that ran, and what it printed."""
+        self._codes: dict[str, str] = {}
+        """What agents had run: code that stands in a call or a fence of theirs, and whose it is."""
         self._lines: set[str] = set()
         """Marked lines that may be repeated."""
         self._mentioned: set[str] = set()
@@ -98,18 +103,18 @@ class Authorship:
             code = self._coded(reply, told)
             if code is not None:
                 answers["code"] = code
-            self._remember_code(text, told)
-        self._said.append(Said(agent, text, answers))
+            self._remember_code(agent, text, told)
+        self._said.append(Said(agent, text, answers, told))
         self._lines.update(marked_lines(text), marked_lines(delivery(text)[0]))
         self._mentioned |= _boxes_in(text)
         if "math" in answers:
             self._given.add(_key(answers["math"]))
 
-    def _remember_code(self, text: str, told: list[str]) -> None:
+    def _remember_code(self, agent: str, text: str, told: list[str]) -> None:
         calls = [call.arguments or {} for call in parse_tool_calls(text)]
         codes = [value for arguments in calls for value in arguments.values() if isinstance(value, str)]
         codes += [body for _, body in fences(text)]
-        self._codes.update(code.strip() for code in codes)
+        self._codes.update((code.strip(), agent) for code in codes)
         codes += blocks("solution", text)
         if codes:
             even = [_even(text) for text in told]
@@ -117,8 +122,10 @@ class Authorship:
 
     def ran(self, code: str, stdout: str, stdin: str = "") -> None:
         """What code printed: an agent's own, where the agent wrote the code, and it was given nothing to repeat."""
-        if not stdin and code.strip() in self._codes:
+        agent = self._codes.get(code.strip())
+        if not stdin and agent is not None:
             self._show(stdout[-MAX_PRINTED:])
+            self._printed.append((agent, stdout[-MAX_PRINTED:]))
 
     def of(self, answer: str) -> str | None:
         """The agent that gave this answer, the latest first; None where no agent did.
@@ -144,6 +151,25 @@ class Authorship:
             if handed_on[1] == "delivery" and handed_on == delivery(said.text):
                 return said.agent
         return None
+
+    def of_action(self, text: str) -> str | None:
+        """The agent whose reply acts in a game as this text does, or else the one whose code printed it, the latest
+        first. An action that stands in its instructions is its own only where the question, an agent or an agent's code
+        had it before."""
+        action = game_answer(text)
+        if action is None:
+            return None
+        key = _bare(action)
+        free = any(key in _bare(known) for known in (self._question, *(printed for _, printed in self._printed)))
+        for number in reversed(range(len(self._said))):
+            said = self._said[number]
+            if game_answer(said.text) == action and (
+                free
+                or not any(key in _bare(told) for told in said.told)
+                or any(key in _bare(earlier.text) for earlier in self._said[:number])
+            ):
+                return said.agent
+        return next((agent for agent, printed in reversed(self._printed) if game_answer(printed) == action), None)
 
     def _show(self, text: str) -> None:
         """From now on this may be repeated."""
@@ -213,6 +239,11 @@ def _trimmed(code: str) -> str:
 
 def _key(box: str) -> str:
     return "".join(box.split())
+
+
+def _bare(action: str) -> str:
+    """An action, or a text that may hold it, without what JSON and Python write in two ways."""
+    return re.sub(r"[\s'\"]+", "", action)
 
 
 def _even(text: str) -> str:

@@ -19,6 +19,7 @@ from engine.session import Run, Session, Sink
 from workflow import bridge
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed, Failure, MetaAgentError, ProgramFailed
+from workflow.game import Game
 from workflow.limits import Limits
 from workflow.messages import Context, Message
 from workflow.nodes import WorkflowNode
@@ -111,10 +112,12 @@ async def run_workflow(
     sampling: Sampling | None = None,
     seed: int = 0,
     sink: Sink | None = None,
+    game: Game | None = None,
 ) -> Run:
-    """Run a trusted workflow in this process. Never raises for what the run did: see `Run.failure`."""
+    """Run a trusted workflow in this process. Never raises for what the run did: see `Run.failure`. `game` is where the
+    game begins that its nodes play (`workflow.environment.Environment`)."""
     session = Session(
-        engine, question=question, limits=limits, sampling=sampling, seed=seed, sink=sink, own_sampling=True
+        engine, question=question, limits=limits, sampling=sampling, seed=seed, sink=sink, own_sampling=True, game=game
     )
     answer: str | None = None
     failure: Failure | None = None

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from workflow.completion import Completion, CompletionRequest
-from workflow.requests import CodeReply, CodeRun
+from workflow.environment import Observation
+from workflow.requests import Act, CodeReply, CodeRun, Observe
 
 if TYPE_CHECKING:
     from engine.run_clock import RunClock
@@ -75,6 +76,10 @@ class SteppingEngine(Engine, Protocol):
 
     async def run_code(self, key: str, request: CodeRun) -> CodeReply:
         """Answer a code run as `complete` does an agent call."""
+        ...
+
+    async def play(self, key: str, request: Observe | Act, perform: Callable[[], Observation]) -> Observation:
+        """Answer what is asked of a game with what `perform` returns, which is called once, at the request's turn."""
         ...
 
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from engine.authorship import MAX_READ, Authorship
 from engine.guarded import completed
 from engine.limit_counter import LimitCounter
+from engine.played_game import PlayedGame, check_action
 from engine.protocol import CodeRunner, Engine, SteppingEngine
 from engine.run_clock import RunClock
 from workflow.completion import (
@@ -32,14 +33,17 @@ from workflow.completion import (
     Usage,
 )
 from workflow.failures import Failure, MetaAgentError, ProgramFailed
+from workflow.game import Game
 from workflow.limits import Limits
 from workflow.requests import (
+    Act,
     AgentCall,
     AgentReply,
     CodeReply,
     CodeRun,
     Delivery,
     Leaf,
+    Observe,
     Report,
     ToolCall,
     ToolReply,
@@ -50,6 +54,7 @@ from workflow.trace import (
     Answered,
     CodeRan,
     Delivered,
+    EnvironmentStepped,
     Event,
     LimitHit,
     Printed,
@@ -144,6 +149,7 @@ class Session:
         seed: int = 0,
         sink: Sink | None = None,
         code_runner: CodeRunner | None = None,
+        game: Game | None = None,
         jail: str = "",
         own_sampling: bool = False,
     ) -> None:
@@ -164,6 +170,7 @@ class Session:
         self._calling: dict[str, AgentTurn] = {}
         self._run: Run | None = None
         self._authorship = Authorship(question)
+        self._playing = PlayedGame(game, self._authorship, self._stepping, self._played)
         self._record(
             RunStarted(
                 t=self.elapsed,
@@ -187,6 +194,10 @@ class Session:
         if self._sink is not None:
             self._sink(event)
 
+    def _played(self, event: EnvironmentStepped) -> None:
+        event.t = self.elapsed
+        self._record(event)
+
     def driven(self, settled: Callable[[SteppingEngine], Awaitable[None]]) -> None:
         """Told before the first request by who drives the run how to wait until it has settled: see
         `SteppingEngine.attach`."""
@@ -203,6 +214,8 @@ class Session:
                 reason = f"the prompt of {request.agent!r} has {size:,} characters; the limit is {MAX_PROMPT:,}"
                 raise ProgramFailed("PromptTooLong", f"{reason}; hand on deliveries, not whole transcripts")
         else:
+            if isinstance(request, Act):
+                check_action(request)
             if isinstance(request, ToolCall):
                 self._record(
                     ToolCalled(
@@ -219,6 +232,8 @@ class Session:
             return self._tool_call()
         if isinstance(request, CodeRun):
             return self._code_run(key, path, request)
+        if isinstance(request, (Observe, Act)):
+            return self._playing.serve(key, path, request)
         raise TypeError(f"{type(request).__name__} is a report, not a request")
 
     async def _tool_call(self) -> ToolReply:

@@ -15,6 +15,7 @@ from engine.protocol import Engine
 from engine.session import Run
 from workflow.completion import Sampling
 from workflow.failures import Finding
+from workflow.game import Game
 from workflow.graph import GraphNode
 from workflow.limits import CodeLimits, Limits
 from workflow.trace import Event
@@ -139,10 +140,12 @@ class Sandbox(Protocol):
         seed: int = 0,
         sink: Callable[[Event], None] | None = None,
         own_sampling: bool = False,
+        game: Game | None = None,
     ) -> Run:
         """Run a program on a question. Whatever the program does is in the result, not raised.
 
-        `own_sampling`: agents are sampled as their nodes ask (`temperature=` and so on), not as `sampling` says.
+        `own_sampling`: agents are sampled as their nodes ask (`temperature=` and so on), not as `sampling` says. `game`
+        is where the game begins that the program plays as `environment`.
         """
         ...
 

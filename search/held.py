@@ -16,11 +16,12 @@ from typing import Any
 from engine.protocol import CodeRunner
 from engine.run_clock import RunClock
 from engine.session import Run
-from search.paths import AgentStep, CodeStep, Path
+from search.paths import AgentStep, AnyStep, Asked, CodeStep, GameStep, Path
 from search.programs import Program
 from workflow.completion import Completion, CompletionRequest
+from workflow.environment import Observation
 from workflow.failures import EngineFailed, Failure, LimitExceeded
-from workflow.requests import CodeReply, CodeRun
+from workflow.requests import Act, CodeReply, CodeRun, Observe
 
 DROP_TIMEOUT_S = 10.0
 """Seconds in which a run that is dropped has to end."""
@@ -28,8 +29,10 @@ DROP_TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class _Asked:
-    request: CompletionRequest | CodeRun
+    request: Asked
     reply: asyncio.Future[Any]
+    perform: Callable[[], Observation] | None = None
+    """Of what is asked of a game."""
 
 
 class HeldRun:
@@ -67,8 +70,11 @@ class HeldRun:
     async def run_code(self, key: str, request: CodeRun) -> CodeReply:
         return await self._ask(key, request)
 
-    async def _ask(self, key: str, request: CompletionRequest | CodeRun) -> Any:
-        asked = self._asked[key] = _Asked(request, asyncio.get_running_loop().create_future())
+    async def play(self, key: str, request: Observe | Act, perform: Callable[[], Observation]) -> Observation:
+        return await self._ask(key, request, perform)
+
+    async def _ask(self, key: str, request: Asked, perform: Callable[[], Observation] | None = None) -> Any:
+        asked = self._asked[key] = _Asked(request, asyncio.get_running_loop().create_future(), perform)
         self._some.set()
         return await asked.reply
 
@@ -94,11 +100,17 @@ class HeldRun:
                 if isinstance(step, CodeStep):
                     self._longest_s += step.charged_s
                     self._clock.charge(step.charged_s)
+                elif isinstance(step, GameStep) and self._play(key, request) != step:
+                    raise self._unfit(f"{key!r} shows another position of the game than the recorded one")
                 self._answer(step)
             elif isinstance(request, CodeRun):
                 await self._run_code(key, request)
-            else:
+            elif isinstance(request, CompletionRequest):
                 return request
+            else:
+                step = self._play(key, request)
+                self.path = self.path.then(step)
+                self._answer(step)
         if self._given and not self._is_over():
             raise self._unfit(f"the run ended before {self._given[0].key!r} was asked")
         return None
@@ -153,7 +165,14 @@ class HeldRun:
         await self._some.wait()
         await self._settled()
 
-    def _answer(self, step: AgentStep | CodeStep) -> None:
+    def _play(self, key: str, request: Asked) -> GameStep:
+        """The game of this run goes on. It is no jail's: it does the same in every run."""
+        perform = self._asked[key].perform
+        assert perform is not None
+        assert isinstance(request, (Observe, Act))
+        return GameStep.of(key, request, perform())
+
+    def _answer(self, step: AnyStep) -> None:
         reply = self._taken(step.key)
         if reply.done():
             return  # the run is ending
@@ -219,7 +238,7 @@ class HeldRun:
                 self.differences.append(said)
                 return
 
-    def _compare(self, step: AgentStep | CodeStep, key: str, request: CompletionRequest | CodeRun) -> None:
+    def _compare(self, step: AnyStep, key: str, request: Asked) -> None:
         if step.key != key:
             raise self._unfit(f"{key!r} was asked, recorded was {step.key!r}")
         if difference := step.mismatch(request):

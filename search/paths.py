@@ -14,8 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from engine.replay import ReplayEntry, difference
 from workflow.completion import ChatMessage, Completion, CompletionRequest
+from workflow.environment import Observation
 from workflow.failures import Failure
-from workflow.requests import CodeReply, CodeRun
+from workflow.requests import Act, CodeReply, CodeRun, Observe
+
+Asked = CompletionRequest | CodeRun | Observe | Act
+"""What a run may be held at."""
 
 
 class _Step(BaseModel):
@@ -48,10 +52,10 @@ class AgentStep(_Step):
             key=request.key, agent=request.agent, messages=request.messages or [], tools=request.tools, reply=reply
         )
 
-    def mismatch(self, request: CompletionRequest | CodeRun) -> str | None:
+    def mismatch(self, request: Asked) -> str | None:
         """The first thing in which a request under this key is not the recorded one, in words."""
-        if isinstance(request, CodeRun):
-            return f"it runs code, recorded was a call of agent {self.agent!r}"
+        if not isinstance(request, CompletionRequest):
+            return f"{_named(request)}, recorded was a call of agent {self.agent!r}"
         recorded = ReplayEntry.model_construct(agent=self.agent, messages=self.messages, tools=self.tools)
         return difference(recorded, request)
 
@@ -79,9 +83,9 @@ class CodeStep(_Step):
     def request(self) -> CodeRun:
         return CodeRun(self.code, self.stdin, self.timeout_s)
 
-    def mismatch(self, request: CompletionRequest | CodeRun) -> str | None:
+    def mismatch(self, request: Asked) -> str | None:
         if not isinstance(request, CodeRun):
-            return f"agent {request.agent!r} is asked, recorded was code"
+            return f"{_named(request)}, recorded was code"
         if request.stdin != self.stdin:
             return f"its code reads {request.stdin[-200:]!r}, recorded was {self.stdin[-200:]!r}"
         return (
@@ -92,7 +96,46 @@ class CodeStep(_Step):
         return [self.reply.exit_status, self.reply.stdout, self.reply.stderr, self.reply.limit]
 
 
-Step = Annotated[AgentStep | CodeStep, Field(discriminator="type")]
+class GameStep(_Step):
+    """What the program saw of the game, or did in it."""
+
+    type: Literal["game"] = "game"
+    agent: str
+    text: str | None
+    """None where it only looked."""
+    commit: bool
+    reply: Observation
+
+    @classmethod
+    def of(cls, key: str, request: Observe | Act, reply: Observation) -> GameStep:
+        acts = isinstance(request, Act)
+        text, commit = (request.text, request.commit) if acts else (None, False)
+        return cls.model_construct(key=key, agent=request.agent, text=text, commit=commit, reply=reply)
+
+    def mismatch(self, request: Asked) -> str | None:
+        if not isinstance(request, (Observe, Act)):
+            return f"{_named(request)}, recorded was a look at the game or a move in it"
+        asked = self.of(self.key, request, self.reply)
+        return None if asked == self else f"it plays as {_played(asked)}, recorded was {_played(self)}"
+
+    def reached(self) -> list[Any]:
+        return [self.reply.text, self.reply.done]
+
+
+def _named(request: Asked) -> str:
+    if isinstance(request, CompletionRequest):
+        return f"agent {request.agent!r} is asked"
+    return (
+        "it runs code" if isinstance(request, CodeRun) else f"agent {request.agent!r} looks at the game or acts in it"
+    )
+
+
+def _played(step: GameStep) -> str:
+    return f"{step.agent!r} ({'for good' if step.commit else 'to see'}): {(step.text or 'a look')[-200:]!r}"
+
+
+AnyStep = AgentStep | CodeStep | GameStep
+Step = Annotated[AnyStep, Field(discriminator="type")]
 
 
 class Path(BaseModel):
@@ -115,7 +158,7 @@ class Path(BaseModel):
             self._digest = digest
         return self._digest
 
-    def then(self, step: AgentStep | CodeStep) -> Path:
+    def then(self, step: AnyStep) -> Path:
         longer = Path.model_construct(program=self.program, steps=(*self.steps, step))
         longer._digest = _further(self.digest, step)
         return longer
@@ -126,6 +169,6 @@ class Path(BaseModel):
         return tuple(step for step in self.steps if isinstance(step, AgentStep))
 
 
-def _further(digest: str, step: AgentStep | CodeStep) -> str:
+def _further(digest: str, step: AnyStep) -> str:
     said = json.dumps([digest, step.key, *step.reached()], separators=(",", ":"))
     return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()

@@ -12,6 +12,7 @@ from engine.protocol import Engine
 from engine.session import Run
 from sandbox import Sandbox
 from workflow.completion import Sampling
+from workflow.game import Game
 from workflow.graph import describe
 from workflow.limits import Limits
 from workflow.nodes import WorkflowNode
@@ -20,7 +21,8 @@ from workflow.nodes import WorkflowNode
 @dataclass(frozen=True, slots=True)
 class Program:
     digest: str
-    """Hexadecimal, of all that its state depends on beside the replies: text, question, seed, who sets the sampling."""
+    """Hexadecimal, of all that its state depends on beside the replies: text, question, seed, who sets the sampling,
+    where its game begins."""
     seed: int
     reply_s: float
     """Seconds that a reply may take (`Limits.reply_s`)."""
@@ -39,6 +41,7 @@ def jailed(
     sampling: Sampling | None = None,
     seed: int = 0,
     own_sampling: bool = False,
+    game: Game | None = None,
 ) -> Program:
     """A program in the sandbox; arguments are those of `Sandbox.run_program`. Each run that is held takes a jail, so
     that all pools of `OpenRuns` together may have as many as the sandbox has (`max_jails`)."""
@@ -53,9 +56,10 @@ def jailed(
             sampling=sampling,
             seed=seed,
             own_sampling=own_sampling,
+            game=game,
         )
 
-    return Program(_digest(source, question, seed, own_sampling), seed, limits.reply_s, sandbox.max_jails, run)
+    return Program(_digest(source, question, seed, own_sampling, game), seed, limits.reply_s, sandbox.max_jails, run)
 
 
 def trusted(
@@ -65,18 +69,19 @@ def trusted(
     limits: Limits | None = None,
     sampling: Sampling | None = None,
     seed: int = 0,
+    game: Game | None = None,
 ) -> Program:
     """A workflow of this process, whose nodes keep nothing from one run to the next; two of one structure count as one
     program. Nothing is jailed."""
     limits = limits or Limits()
 
     async def run(engine: Engine) -> Run:
-        return await run_workflow(workflow, question, engine, limits=limits, sampling=sampling, seed=seed)
+        return await run_workflow(workflow, question, engine, limits=limits, sampling=sampling, seed=seed, game=game)
 
-    digest = _digest(describe(workflow).model_dump_json(), question, seed, True)
+    digest = _digest(describe(workflow).model_dump_json(), question, seed, True, game)
     return Program(digest, seed, limits.reply_s, None, run)
 
 
-def _digest(text: str, question: str, seed: int, own_sampling: bool) -> str:
-    said = repr((text, question, seed, own_sampling))
+def _digest(text: str, question: str, seed: int, own_sampling: bool, game: Game | None) -> str:
+    said = repr((text, question, seed, own_sampling, None if game is None else game.digest))
     return hashlib.blake2b(said.encode(errors="replace"), digest_size=16).hexdigest()

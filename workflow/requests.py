@@ -74,6 +74,23 @@ class CodeReply:
 
 
 @dataclass(slots=True)
+class Observe:
+    """Look at the game that this run plays, as `agent`. Reply: `workflow.environment.Observation`."""
+
+    agent: str
+
+
+@dataclass(slots=True)
+class Act:
+    """Do in the game what `text` says, as `agent`; with `commit=False` only learn what it would do. What of the text is
+    the action, and whether it is legal, is the host's to say. Reply: `workflow.environment.Observation`."""
+
+    agent: str
+    text: str
+    commit: bool = True
+
+
+@dataclass(slots=True)
 class Delivery:
     """Tell the Trace what an agent handed on. Reply: None, at once."""
 
@@ -120,7 +137,7 @@ class Parallel:
 
 
 Report = Delivery | ToolResult
-Leaf = AgentCall | ToolCall | CodeRun | Report
+Leaf = AgentCall | ToolCall | CodeRun | Observe | Act | Report
 """Requests that leave the scheduler and reach the driver."""
-LEAVES = (AgentCall, ToolCall, CodeRun, Delivery, ToolResult)
+LEAVES = (AgentCall, ToolCall, CodeRun, Observe, Act, Delivery, ToolResult)
 Request = Leaf | NodeCall | Parallel

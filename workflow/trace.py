@@ -100,6 +100,32 @@ class CodeRan(_Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class EnvironmentStepped(_Event):
+    """An action in the game that the run plays, or a proposal of one. What is not here follows from the game's rules
+    and these texts."""
+
+    type: Literal["environment_step"] = "environment_step"
+    path: str = ""
+    agent: str
+    """As whom the program acted."""
+    text: str
+    commit: bool
+    """False for a proposal, of which nothing stayed."""
+    from_agent: str | None = None
+    """Who wrote this action, or the code that printed it; None where no agent did."""
+    action: list[Any] | None = None
+    """As it was read; None where the text could not be."""
+    legal: bool
+    wrong: str = ""
+    """Why it could not be read, or what ended it."""
+    before: str
+    after: str
+    """Digests of the positions."""
+    done: bool
+    solved: bool
+
+
+@dataclass(slots=True, kw_only=True)
 class Delivered(_Event):
     type: Literal["delivery"] = "delivery"
     path: str
@@ -192,6 +218,7 @@ Event = Annotated[
     | ToolCalled
     | ToolReturned
     | CodeRan
+    | EnvironmentStepped
     | Delivered
     | Printed
     | LimitHit

@@ -24,6 +24,7 @@ from workflow.trace import (
     CandidateDrawn,
     CodeRan,
     Delivered,
+    EnvironmentStepped,
     Event,
     LimitHit,
     Printed,
@@ -154,6 +155,7 @@ class _Transcript:
             ToolCalled: self._tool_called,
             ToolReturned: self._tool_returned,
             CodeRan: self._code_ran,
+            EnvironmentStepped: self._acted,
             Delivered: self._delivered,
             Printed: self._printed,
             LimitHit: self._limit_hit,
@@ -227,6 +229,14 @@ class _Transcript:
         for name, text in (("stdout", event.stdout), ("stderr", event.stderr)):
             if text:
                 self._labelled(name, text, "blue")
+
+    def _acted(self, event: EnvironmentStepped) -> None:
+        known = [] if event.from_agent == event.agent else [f"said by {event.from_agent or 'no agent'}"]
+        came = [event.wrong] if event.wrong else []
+        came += ["solved" if event.solved else "not solved"] if event.done else []
+        read = "no action" if event.action is None else json.dumps(event.action)
+        what = f"{event.agent} {'acts' if event.commit else 'proposes'} {read}"
+        self._labelled("game", "; ".join([what, *known, *came]), "blue")
 
     def _delivered(self, event: Delivered) -> None:
         self._labelled("hands on", f"({event.source.replace('_', ' ')}) {event.text}", "cyan", prompt=True)

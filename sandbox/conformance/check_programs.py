@@ -7,12 +7,12 @@ import json
 from typing import Any
 
 from engine.session import Run
-from sandbox.conformance.scripted import Scripted, tool, until, workflow_of
+from sandbox.conformance.scripted import Scripted, Steps, tool, until, workflow_of
 from sandbox.conformance.subject import Subject
 from sandbox.conformance.suite import check, raises, together
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
-from workflow.trace import Trace
+from workflow.trace import EnvironmentStepped, Trace
 
 CHAT = """
 from workflow import AgentNode, EnsembleNode, Workflow
@@ -49,6 +49,28 @@ async def prints_keep_their_order_among_the_calls(subject: Subject) -> None:
     assert run.output == "before\nafter"
     kinds = [event.type for event in run.trace.events if event.type != "delivery"]
     assert kinds == ["run_started", "print", "agent_call", "print", "answer", "run_ended"]
+
+
+@check("programs")
+async def a_game_is_played_on_the_host(subject: Subject) -> None:
+    source = workflow_of(
+        "print(environment.propose('solver', 'go'))",
+        "while not environment.observe('solver').done:",
+        "    seen = environment.act('solver', Workflow('w').add_node(AgentNode('solver', 'Go.')).run('Now?'))",
+        "print(seen)",
+    )
+    engine = Scripted("go")
+    run = await subject.sandbox.run_program(source, "q", engine=engine, game=Steps())
+    assert (run.failure, len(engine.asked)) == (None, 3)
+    assert run.output == (
+        "Observation(text='solver has taken 1', done=False)\nObservation(text='solver has taken 3', done=True)\n"
+    )
+    steps = [event for event in run.trace.events if isinstance(event, EnvironmentStepped)]
+    assert [(step.commit, step.after, step.from_agent) for step in steps] == [
+        (False, "1", None),
+        *((True, number, "solver") for number in "123"),
+    ]
+    assert (await subject.program(workflow_of("print(environment)"))).output == "None\n"
 
 
 @check("programs")

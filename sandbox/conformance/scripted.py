@@ -1,4 +1,4 @@
-"""What checks are made of: an engine that answers from a script, small programs, a patient `until`.
+"""What checks are made of: an engine that answers from a script, a game, small programs, a patient `until`.
 
 Nothing here knows a backend.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from workflow.completion import Completion, CompletionRequest, Usage
+from workflow.environment import Observation
+from workflow.game import Played
 from workflow.limits import CodeLimits
 
 SHORT = CodeLimits(wall_s=20, cpu_s=10, memory_mb=256)
@@ -38,6 +41,29 @@ class Scripted:
 
     async def close(self) -> None:
         return None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A game: three times `go`."""
+
+    taken: int = 0
+
+    @property
+    def digest(self) -> str:
+        return str(self.taken)
+
+    @property
+    def solved(self) -> bool:
+        return self.taken == 3
+
+    def observe(self, agent: str) -> Observation:
+        return Observation(f"{agent} has taken {self.taken}", self.solved)
+
+    def act(self, agent: str, text: str) -> Played:
+        after = Steps(self.taken + (text == "go"))
+        wrong = "" if text == "go" else "only go"
+        return Played(after=after, seen=after.observe(agent), action=["go"], legal=not wrong, wrong=wrong)
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:

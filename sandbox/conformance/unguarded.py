@@ -28,7 +28,7 @@ def plain_globals(*, question: str, write: Any, run_code: Any, seed: int, module
 
 run_program.compile_program = compile_anything
 run_program.program_globals = plain_globals
-run_program.begin = lambda names, question, seed: names.update(question=question)
+run_program.begin = lambda names, question, seed, environment: names.update(question=question, environment=environment)
 # What an attacker would have to import; the jail opens no files.
 IMPORTED = [
     __import__(name) for name in ("ctypes", "fcntl", "json", "signal", "socket", "struct", "subprocess", "threading")

@@ -16,14 +16,18 @@ from engine.protocol import SteppingEngine
 from engine.session import Session
 from sandbox.frames import FrameError, encode, read_frame
 from sandbox.host.spawner import REAP_TIMEOUT_S
+from workflow.environment import Observation
 from workflow.failures import Failure, Finding, LimitExceeded, ProgramFailed, ProgramRejected
 from workflow.graph import GraphNode
 from workflow.labels import HIDDEN, label_problem
 from workflow.requests import (
+    Act,
     AgentCall,
     AgentReply,
+    CodeReply,
     CodeRun,
     Delivery,
+    Observe,
     ToolCall,
     ToolReply,
     ToolResult,
@@ -71,6 +75,16 @@ class _ToolCall(_Requested):
 class _CodeRun(_Requested):
     op: Literal["CodeRun"]
     request: CodeRun
+
+
+class _Observe(_Requested):
+    op: Literal["Observe"]
+    request: Observe
+
+
+class _Act(_Requested):
+    op: Literal["Act"]
+    request: Act
 
 
 class _Delivery(_Requested):
@@ -130,7 +144,7 @@ class Described(BaseModel):
     """What ended the description after a stand-in for a reply, before the program had built its workflow."""
 
 
-_Request = _AgentCall | _ToolCall | _CodeRun
+_Request = _AgentCall | _ToolCall | _CodeRun | _Observe | _Act
 _Report = _Delivery | _ToolResult
 _FRAME: TypeAdapter[Any] = TypeAdapter(
     Annotated[
@@ -138,6 +152,10 @@ _FRAME: TypeAdapter[Any] = TypeAdapter(
         Field(discriminator="op"),
     ]
 )
+
+
+_KINDS: dict[type, str] = {AgentReply: "agent", ToolReply: "tool", CodeReply: "code", Observation: "seen"}
+"""How a jail is told what a reply is."""
 
 
 class Outcome(BaseModel):
@@ -261,10 +279,10 @@ class Broker:
             self._writer.write(encode({"type": "settle", "number": number}))
             await settling
 
-    async def _answer(self, message: _AgentCall | _ToolCall | _CodeRun) -> None:
+    async def _answer(self, message: _Request) -> None:
         try:
             reply = await self._session.serve(message.key, message.path, message.request)
-            kind = "agent" if isinstance(reply, AgentReply) else "tool" if isinstance(reply, ToolReply) else "code"
+            kind = _KINDS[type(reply)]
             fields = {name: getattr(reply, name) for name in reply.__dataclass_fields__}
             self._tasks.pop(message.key, None)
             self._replies += 1

@@ -33,6 +33,7 @@ from workflow.failures import (
     ProgramFailed,
     SandboxUnavailable,
 )
+from workflow.game import Game
 from workflow.limits import CodeLimits, Limits
 from workflow.requests import CodeReply, CodeRun
 from workflow.trace import Event
@@ -109,6 +110,7 @@ class JailSandbox(ABC):
         seed: int = 0,
         sink: Callable[[Event], None] | None = None,
         own_sampling: bool = False,
+        game: Game | None = None,
     ) -> Run:
         async with self._slots["program"], self._spawner("program") as spawner, AsyncExitStack() as stack:
             session = Session(
@@ -120,10 +122,11 @@ class JailSandbox(ABC):
                 seed=seed,
                 sink=sink,
                 code_runner=_ProgramCode(self, stack),
+                game=game,
                 jail=spawner.label,
                 own_sampling=own_sampling,
             )
-            job = {"op": "run", "source": source, "question": question, "seed": seed}
+            job = {"op": "run", "source": source, "question": question, "seed": seed, "game": game is not None}
             try:
                 outcome = await self._serve_program(spawner, session, job)
             except MetaAgentError as error:
@@ -137,7 +140,7 @@ class JailSandbox(ABC):
         return session.finish(outcome.answer, outcome.failure)
 
     async def describe(self, source: str, question: str = "") -> Description:
-        job = {"op": "describe", "source": source, "question": question, "seed": 0}
+        job = {"op": "describe", "source": source, "question": question, "seed": 0, "game": False}
         async with self._computing, self._spawner("program") as spawner:
             session = Session(_NoEngine(), question=question, program=source, limits=DESCRIBE_LIMITS)
             try:

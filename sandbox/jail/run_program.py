@@ -21,11 +21,13 @@ from engine.sync_driver import drive_sync
 from sandbox.frames import BlockingChannel, ChannelClosed
 from sandbox.language import Job, begin, compile_program, contract_facades, program_globals, run_started, shown
 from workflow.bridge import as_steps, perform
+from workflow.environment import Environment, Observation
 from workflow.flows import InContext
 from workflow.graph import describe, main_workflow, nodes_in, reachable, whole
 from workflow.messages import Context, Message
 from workflow.nodes import WorkflowNode
 from workflow.requests import (
+    Act,
     AgentReply,
     CodeReply,
     CodeRun,
@@ -33,6 +35,7 @@ from workflow.requests import (
     Leaf,
     Node,
     NodeCall,
+    Observe,
     Parallel,
     Steps,
     ToolCall,
@@ -44,9 +47,16 @@ from workflow.scheduler import Issued, Scheduler
 PROGRAM = "<program>"
 _PRINT_CHUNK = 8192
 _PRINT_FRAME = 1 << 20
+_CANNED_GAME = 50
+"""Replies after which a game is over that a program plays while it is only described."""
 _MAX_CANNED = 500
 """Replies that a program is given at most while it is only described."""
-_REPLIES: dict[str, Callable[..., Any]] = {"agent": AgentReply, "tool": ToolReply, "code": CodeReply}
+_REPLIES: dict[str, Callable[..., Any]] = {
+    "agent": AgentReply,
+    "tool": ToolReply,
+    "code": CodeReply,
+    "seen": Observation,
+}
 
 
 _ready: list[_Program] = []
@@ -69,8 +79,10 @@ class _Described(Exception):
     """Ends a description: there is nothing more to learn."""
 
 
-def _canned(request: Leaf) -> AgentReply | ToolReply | CodeReply:
-    """What a program hears while it is only described, so that it goes on to what it runs next."""
+def _canned(request: Leaf, number: int) -> AgentReply | ToolReply | CodeReply | Observation:
+    """What a program hears while it is only described, so that it goes on to what it runs next; `number` counts it."""
+    if isinstance(request, (Observe, Act)):
+        return Observation("@G", done=number > _CANNED_GAME)
     if isinstance(request, CodeRun):
         return CodeReply(0, "1\n", "")
     if isinstance(request, ToolCall):
@@ -104,7 +116,9 @@ class _Program:
         self.channel = channel
         self.question: str = job["question"]
         self.describing: bool = job["op"] == "describe"
-        begin(self.globals, self.question, job["seed"])
+        # Nobody knows what problem a program will be run on that is only described: those that play are let play.
+        environment = Environment() if self.describing or job["game"] else None
+        begin(self.globals, self.question, job["seed"], environment)
 
     def write(self, text: str) -> None:
         self.printed.append(text)
@@ -210,7 +224,7 @@ class _Program:
             self.told = len(self.ran)
         self.canned += 1
         issued = self.asked.popleft()
-        return issued.key, _canned(issued.request)
+        return issued.key, _canned(issued.request, self.canned)
 
     def description(self) -> dict[str, Any]:
         graph = whole(self.ran)

@@ -44,7 +44,7 @@ _HOMES = (
     "_csv _random abc builtins collections collections.abc contextlib csv dataclasses datetime decimal difflib enum "
     "fractions functools graphlib itertools json.decoder numbers operator pathlib pathlib._local random re statistics "
     "string subprocess sys time urllib.parse uuid "
-    "workflow.agent workflow.failures workflow.flows workflow.messages workflow.tools "
+    "workflow.agent workflow.environment workflow.failures workflow.flows workflow.messages workflow.tools "
     "workflow.nodes.debate_node workflow.nodes.ensemble_node workflow.nodes.reflection_node workflow.nodes.router_node"
 )
 _OUR_HOMES = (
@@ -57,7 +57,7 @@ _HOME_MODULES = frozenset([*_HOMES.split(), *(f"sandbox.language.{name}" for nam
 _CONTRACT_MODULES = frozenset(
     name
     for name in _HOME_MODULES
-    if name.startswith("workflow.") and name not in ("workflow.failures", "workflow.tools")
+    if name.startswith("workflow.") and name not in ("workflow.environment", "workflow.failures", "workflow.tools")
 )
 """Objects of their classes may be written on."""
 

@@ -33,6 +33,7 @@ from sandbox.language.own_attributes import annotated, annotations_of, dir_of, v
 from sandbox.language.stdlib import HINTS, Output, exit_program, reseed, standard_facades
 from sandbox.language.texts import plain_text, text_of
 from sandbox.language.vocabulary import MAGIC_METHODS, READABLE, UNAVAILABLE, hide
+from workflow.environment import Environment
 from workflow.requests import CodeReply, CodeRun
 
 _MISSING = object()
@@ -272,6 +273,7 @@ def program_globals(
         "__name__": "__main__",
         "__metaclass__": make_class,
         "question": question,
+        "environment": None,
         "_abc_": ABC,
         "_annotated_": annotated,
         "_apply_": _apply,
@@ -291,7 +293,7 @@ def program_globals(
     return own
 
 
-def begin(names: dict[str, Any], question: str, seed: int) -> None:
-    """Give a namespace of `program_globals`, in which nothing has run yet, its question and seed."""
-    names["question"] = question
+def begin(names: dict[str, Any], question: str, seed: int, environment: Environment | None) -> None:
+    """Give a namespace of `program_globals`, in which nothing has run yet, its question, its seed and its game."""
+    names["question"], names["environment"] = question, environment
     reseed(facade_values(names["__builtins__"]["__import__"]("random")), seed)

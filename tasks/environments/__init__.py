@@ -4,8 +4,8 @@ A game begins with `reset(problem)`. `observe` says what an agent sees of a stat
 what it would do. States are immutable values with a digest. Beside each game stand the quantities that rewards are made
 of. Knobs say how difficult generated levels are.
 
-Not here: rewards (`trainer`), which part of a reply is the action (`workflow.answers`), reading files (`tasks.data`),
-how programs reach a game.
+Programs play from a `Position`; `played` is what a run did. Not here: rewards (`trainer`), which part of a reply is the
+action (`workflow.answers`), reading files (`tasks.data`), how programs ask (`workflow.environment`).
 """
 
 from tasks.environments import plan_path, sokoban, sudoku
@@ -14,6 +14,7 @@ from tasks.environments.knobs import KNOBS, Knobs, PlanPathKnobs, SokobanKnobs, 
 from tasks.environments.machine import Action, Edit, LevelError, State, Step
 from tasks.environments.plan_path import PlanPathState
 from tasks.environments.playing import act, check_level, described, observe, propose, reset
+from tasks.environments.position import Position, begins, played
 from tasks.environments.sokoban import SokobanState
 from tasks.environments.sudoku import SudokuState
 
@@ -25,6 +26,7 @@ __all__ = [
     "LevelError",
     "PlanPathKnobs",
     "PlanPathState",
+    "Position",
     "SokobanKnobs",
     "SokobanState",
     "State",
@@ -32,12 +34,14 @@ __all__ = [
     "SudokuKnobs",
     "SudokuState",
     "act",
+    "begins",
     "check_level",
     "described",
     "generate",
     "identity_of",
     "observe",
     "plan_path",
+    "played",
     "problem_of",
     "propose",
     "reset",

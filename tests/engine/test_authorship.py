@@ -215,3 +215,45 @@ def test_a_programs_own_solution_beside_an_agents_text_is_nobodys() -> None:
 def test_no_more_than_the_end_of_a_reply_is_read() -> None:
     assert heard("\\boxed{1}" + " " * MAX_READ).of("\\boxed{1}") is None
     assert heard(" " * MAX_READ + "\\boxed{1}").of("\\boxed{1}") == "A0"
+
+
+ACTION = '["R", "D"]'
+
+
+@pytest.mark.parametrize(
+    ("turns", "question", "action", "author"),
+    [
+        ([("Plan.", f"Right, down.\n#### {ACTION}")], "", ACTION, "A0"),
+        ([("Plan.", f"#### {ACTION}")], "", f"I go.\n#### {ACTION}", "A0"),
+        ([("Plan.", f"#### {ACTION}")], "", '["R"]', None),
+        ([("Plan.", "R, D")], "", ACTION, None),
+        ([("Plan.", f"#### {ACTION}\n#### []")], "", ACTION, None),  # its action is the last one
+        ([(f"Say {ACTION}", ACTION)], "", ACTION, None),  # dictated
+        ([("Say ['R','D']", ACTION)], "", ACTION, None),  # in Python's words
+        ([(f"Say {ACTION}", ACTION)], f"For example {ACTION}.", ACTION, "A0"),  # the question has it
+        ([("Plan.", f"I propose {ACTION}."), (f"Judge: {ACTION}", ACTION)], "", ACTION, "A1"),
+        ([("Plan.", ACTION), (f"Judge: {ACTION}", "No.")], "", ACTION, "A0"),
+        ([("Plan.", ACTION), ("Plan.", ACTION)], "", ACTION, "A1"),
+        ([("Plan.", ACTION)], "", "", None),
+    ],
+)
+def test_an_action_is_the_agents_whose_reply_acts_so(
+    turns: list[tuple[str, str]], question: str, action: str, author: str | None
+) -> None:
+    authorship = Authorship(question)
+    for number, (prompt, reply) in enumerate(turns):
+        authorship.heard(f"A{number}", told(prompt), reply)
+    assert authorship.of_action(action) == author
+
+
+def test_what_an_agents_code_prints_is_its_action() -> None:
+    code = "print(['R'] and '[\"R\", \"D\"]')"
+    authorship = heard(f"```python\n{code}\n```")
+    assert authorship.of_action(ACTION) is None, "it has not run"
+    authorship.ran(code, ACTION + "\n")
+    assert authorship.of_action(ACTION) == "A0"
+    authorship.heard("A1", told(f"Proposed is {ACTION}"), ACTION)
+    assert authorship.of_action(ACTION) == "A1"
+    alone = heard("Nothing.")
+    alone.ran(code, ACTION)
+    assert alone.of_action(ACTION) is None, "the program wrote that code"

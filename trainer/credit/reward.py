@@ -2,7 +2,8 @@ r"""The reward of one run: MetaAgent-X, Appendix B, Eq. 10, explained term by te
 
 R = R_correct + lambda R_format, with lambda = 0.4. R_correct is 0 or 1; R_format is the mean of solution format and
 delivery format, both in [0, 1]; so R lies in [0, 1.4]. Everything is read off what agents wrote: instructions that a
-reply merely repeats earn nothing, and neither does an answer that no agent produced. Grading is `tasks`' business;
+reply merely repeats earn nothing, and neither does an answer that no agent produced. A game that was played through
+`environment` is graded by where it ended; else the answer is one action from its start. Grading is `tasks`' business;
 comparing rewards is `trainer.credit.rules`'s. Another task brings a `RewardFunction` of its own.
 """
 
@@ -18,7 +19,7 @@ from tasks.problems import Problem
 from workflow.agent import DELIVERY_REQUEST, FROM, content_after
 from workflow.answers import final_answer, game_answer
 from workflow.text import blocks, delivery, strip_echo
-from workflow.trace import AgentTurn, Rewarded, RewardTerm
+from workflow.trace import AgentTurn, EnvironmentStepped, Rewarded, RewardTerm
 
 if TYPE_CHECKING:
     from sandbox.protocol import Sandbox
@@ -57,6 +58,8 @@ async def paper_reward(problem: Problem, run: Run, sandbox: Sandbox, format_weig
 
 async def correctness(problem: Problem, run: Run, sandbox: Sandbox) -> tuple[float, str]:
     """R_correct of a run that did not fail, and why. Raises `SandboxUnavailable` where it cannot be graded."""
+    if moves := _moves(run):
+        return _played_out(moves)
     if run.answer is None:
         return 0.0, "there is no answer"
     if run.answer_from is None:
@@ -67,6 +70,21 @@ async def correctness(problem: Problem, run: Run, sandbox: Sandbox) -> tuple[flo
     return float(graded.correct), graded.verdict
 
 
+def _moves(run: Run) -> list[EnvironmentStepped]:
+    """What a run did in its game."""
+    return [event for event in run.trace.events if isinstance(event, EnvironmentStepped) and event.commit]
+
+
+def _played_out(moves: list[EnvironmentStepped]) -> tuple[float, str]:
+    """Whether a game that was played is solved, by agents alone."""
+    if not moves[-1].solved:
+        return 0.0, f"not solved, {len(moves)} actions"
+    foreign = next((number for number, move in enumerate(moves, 1) if move.from_agent is None), None)
+    if foreign is not None:
+        return 0.0, f"action {foreign} of {len(moves)} stands in no agent's reply"
+    return 1.0, f"solved, {len(moves)} actions"
+
+
 def _is_an_agents_action(answer: str, turns: Iterable[AgentTurn]) -> bool:
     """Whether an agent's reply acts as the answer does: a program may not add an action to what an agent wrote."""
     action = game_answer(answer)
@@ -74,7 +92,11 @@ def _is_an_agents_action(answer: str, turns: Iterable[AgentTurn]) -> bool:
 
 
 def _solution_format(problem: Problem, run: Run) -> tuple[float, str]:
-    """1 where the answer can be read out of the final message, which an agent wrote."""
+    """1 where the answer can be read out of the final message, which an agent wrote; of a game that was played, the
+    share of its actions."""
+    if moves := _moves(run):
+        readable = sum(move.action is not None and move.from_agent is not None for move in moves)
+        return readable / len(moves), f"{readable} of {len(moves)} actions can be read, and are an agent's"
     asked = {"math": "in a box", "code": "in a <solution> block", "game": "an action"}[problem.domain]
     if run.answer is None or run.answer_from is None:
         return 0.0, "no agent gave an answer"

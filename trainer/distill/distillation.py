@@ -23,6 +23,7 @@ from designer.prompts import template_reply
 from designer.sample import Design, sample_design
 from engine.protocol import Engine
 from sandbox.protocol import Sandbox
+from tasks.environments import begins
 from tasks.problems import Problem
 from templates import Template, load_templates
 from trainer.credit import paper_reward
@@ -297,6 +298,7 @@ class Questions:
                 limits=self.settings.limits,
                 sampling=self.settings.sampling,
                 seed=seed,
+                game=begins(problem),
             )
             raise_infrastructure(run.failure)
             reward = await paper_reward(problem, run, self.sandbox)

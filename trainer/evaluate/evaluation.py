@@ -24,6 +24,7 @@ from designer.sample import sample_design
 from engine.protocol import Engine
 from engine.session import Run
 from sandbox.protocol import Sandbox
+from tasks.environments import begins
 from tasks.problems import Problem
 from trainer.credit import correctness
 from trainer.disk import check_ids, check_same, problem_digest
@@ -255,6 +256,7 @@ class Attempts:
             sampling=self.settings.sampling,
             seed=seed,
             sink=TraceFile(trace),
+            game=begins(problem),
         )
         raise_infrastructure(run.failure)
         return run

@@ -19,6 +19,7 @@ from engine.protocol import Engine
 from engine.session import Run
 from sandbox.protocol import Sandbox
 from search import Branching, OpenRuns, jailed
+from tasks.environments import begins
 from tasks.problems import Problem
 from trainer.config import BranchingConfig, RolloutConfig
 from trainer.credit import RewardFunction
@@ -182,6 +183,7 @@ class Question:
                 sampling=sampling,
                 seed=seed,
                 sink=trace,
+                game=begins(self.problem),
             )
             raise_infrastructure(run.failure)
             reward = await self.rollout.reward(self.problem, run, self.rollout.sandbox)
@@ -224,6 +226,7 @@ class Question:
             limits=self.config.limits,
             sampling=sampling,
             seed=seed,
+            game=begins(self.problem),
         )
         executor = rollout.engine_of_run(rollout.executor, seed)
 

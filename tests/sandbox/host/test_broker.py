@@ -491,9 +491,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
-OPS = st.sampled_from(
-    ["AgentCall", "ToolCall", "CodeRun", "Delivery", "ToolResult", "print", "answer", "failed", "rejected", "described"]
-)
+_REQUESTS = ["AgentCall", "ToolCall", "CodeRun", "Observe", "Act"]
+OPS = st.sampled_from([*_REQUESTS, "Delivery", "ToolResult", "print", "answer", "failed", "rejected", "described"])
 FIELDS = st.fixed_dictionaries(
     {"op": OPS},
     optional={

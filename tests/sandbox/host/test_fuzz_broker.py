@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from jails import Scripted
 
 from engine.session import Session
+from sandbox.conformance.scripted import Steps
 from sandbox.frames import HEADER, MAX_FRAME, FrameError, decode, encode, weigh
 from sandbox.host.broker import Broker, Outcome
 from sandbox.jail import run_program
@@ -45,6 +46,12 @@ from workflow import AgentNode, Workflow
 print(subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True).stdout)
 workflow = Workflow("w").add_node(AgentNode("a", "Solve."))
 """,
+    "game": """
+from workflow import AgentNode, Workflow
+seen = environment.observe("a")
+while not seen.done:
+    seen = environment.act("a", Workflow("w").add_node(AgentNode("a", "Go.")).run(seen.text))
+""",
     "failing": "raise ValueError('no')\n",
     "rejected": "x = (\n",
 }
@@ -65,9 +72,11 @@ class _Recorder:
 
     def receive(self) -> dict[str, Any]:
         asked = self.open.pop(0)
-        kind = {"AgentCall": "agent", "ToolCall": "tool", "CodeRun": "code"}[asked["op"]]
+        kinds = {"AgentCall": "agent", "ToolCall": "tool", "CodeRun": "code", "Observe": "seen", "Act": "seen"}
+        kind = kinds[asked["op"]]
         code = {"exit_status": 0, "stdout": "1\n", "stderr": ""}
-        reply = {"agent": {"text": REPLY}, "tool": {"content": None}, "code": code}[kind]
+        seen = {"text": "@G", "done": asked["op"] == "Act"}
+        reply = {"agent": {"text": REPLY}, "tool": {"content": None}, "code": code, "seen": seen}[kind]
         return {"key": asked["key"], "type": kind, "reply": reply}
 
 
@@ -75,7 +84,7 @@ def recorded(source: str) -> list[dict[str, Any]]:
     """What a real program says on its channel, from its first request to its end."""
     run_program.warm()
     recorder: Any = _Recorder()
-    job = {"op": "run", "source": source, "question": "q", "seed": 0}
+    job = {"op": "run", "source": source, "question": "q", "seed": 0, "game": True}
     recorder.sent.append(run_program._run_program(recorder, job))
     run_program._ready.clear()
     return recorder.sent
@@ -85,7 +94,8 @@ def recorded(source: str) -> list[dict[str, Any]]:
 def conversations() -> list[list[dict[str, Any]]]:
     found = [recorded(source) for source in PROGRAMS.values()]
     assert {message["op"] for each in found for message in each} >= {
-        "AgentCall", "ToolCall", "ToolResult", "CodeRun", "Delivery", "print", "answer", "failed", "rejected",
+        "Act", "AgentCall", "Observe", "ToolCall", "ToolResult", "CodeRun", "Delivery", "print", "answer", "failed",
+        "rejected",
     }  # fmt: skip
     return found
 
@@ -106,7 +116,7 @@ async def run_code(request: CodeRun) -> CodeReply:
 
 async def hear(chunks: list[bytes]) -> tuple[Outcome | MetaAgentError, Session]:
     """A broker that hears these chunks and then the end of the channel."""
-    session = Session(Scripted(), limits=Limits(wall_s=60, agent_calls=20), code_runner=run_code)
+    session = Session(Scripted(), limits=Limits(wall_s=60, agent_calls=20), code_runner=run_code, game=Steps())
     reader, writer = asyncio.StreamReader(), _Sink()
     for chunk in chunks:
         reader.feed_data(chunk)
@@ -160,6 +170,8 @@ REQUESTS = {
     "AgentCall": {"agent": TEXT, "messages": st.lists(CHAT, max_size=3), "tools": st.just([]), "turn": st.integers()},
     "ToolCall": {"agent": TEXT, "name": TEXT, "arguments": st.dictionaries(TEXT, VALUE, max_size=3)},
     "CodeRun": {"code": TEXT, "stdin": TEXT, "timeout_s": st.one_of(st.none(), st.floats())},
+    "Observe": {"agent": TEXT},
+    "Act": {"agent": TEXT, "text": TEXT, "commit": st.booleans()},
     "Delivery": {"agent": TEXT, "text": TEXT, "source": st.sampled_from(["delivery", "excerpt", "x"])},
     "ToolResult": {"agent": TEXT, "name": TEXT, "content": TEXT, "is_error": st.booleans()},
 }

@@ -14,10 +14,11 @@ from engine.session import Run
 from metaagent.terminal.transcript import print_transcript
 from sandbox.protocol import Sandbox
 from tasks import CallTest, CallTests, PlanPathLevel, Problem, StdinTest, StdinTests
-from tasks.environments import problem_of
+from tasks.environments import begins, problem_of
 from trainer.credit.reward import FORMAT_WEIGHT, conversations, correctness, delivery_format, paper_reward
-from workflow import AgentNode, DebateNode, EnsembleNode, ReflectionNode, ToolRegistry, Workflow, WorkflowNode
+from workflow import AgentNode, Context, DebateNode, EnsembleNode, ReflectionNode, ToolRegistry, Workflow, WorkflowNode
 from workflow.completion import Completion, CompletionRequest, Usage
+from workflow.environment import Environment
 from workflow.failures import EngineFailed, LimitExceeded, ProgramFailed, ProgramRejected, SandboxUnavailable
 from workflow.limits import Limits
 from workflow.trace import AgentTurn, Rewarded, RewardTerm, Trace
@@ -129,6 +130,56 @@ def test_an_action_that_the_program_adds_to_an_agents_answer_is_nobodys(in_jail:
     assert ended.answer_from == "Solver"
     added = ended.model_copy(update={"answer": '\\boxed{8}\n#### ["D", "R"]'})
     assert in_jail(lambda sandbox: correctness(game, added, sandbox)) == (0.0, "the action stands in no agent's reply")
+
+
+SQUARE = problem_of(PlanPathLevel(level="@#\n.G"))
+
+
+class Player(WorkflowNode):
+    """Plays until it is over: its agent acts each time, or the program adds something of its own."""
+
+    def __init__(self, name: str, adds: str = "") -> None:
+        super().__init__(name)
+        self.agent, self.adds = AgentNode("Planner", "Plan."), adds
+
+    def process(self, context: Any) -> Any:
+        environment = Environment()
+        while not environment.observe("Planner").done:
+            said = self.agent.process(Context.for_question("Next?"))
+            environment.act("Planner", self.adds or said)
+        return said
+
+
+@pytest.mark.parametrize(
+    ("said", "adds", "values", "reason"),
+    [
+        (['["D"]', '#### ["R"]'], "", (1.4, 1, 1, 1), "solved, 2 actions"),
+        (['["R"]', '["D", "R"]'], "", (1.4, 1, 1, 1), "solved, 2 actions"),  # an illegal move costs a turn
+        (["down", '["D", "R"]'], "", (1.3, 1, 0.5, 1), "solved, 2 actions"),
+        (['["U"]'], "", (0.4, 0, 1, 1), "not solved, 4 actions"),
+        (["down"], "", (0.2, 0, 0, 1), "not solved, 4 actions"),
+        (["down"], '["D", "R"]', (0.2, 0, 0, 1), "action 1 of 1 stands in no agent's reply"),
+    ],
+)
+def test_a_game_that_is_played_is_rewarded_for_where_it_ends(
+    in_jail: InJail, said: list[str], adds: str, values: tuple[float, ...], reason: str
+) -> None:
+    ended = run(Workflow("w").add_node(Player("P", adds)), {"Planner": said}, SQUARE, game=begins(SQUARE))
+    reward = in_jail(lambda sandbox: paper_reward(SQUARE, ended, sandbox))
+    assert explained(reward) == pytest.approx(values)
+    assert reasons(reward)[0] == reason
+
+
+def test_proposals_earn_nothing(in_jail: InJail) -> None:
+    class Proposes(WorkflowNode):
+        def process(self, context: Any) -> Any:
+            said = AgentNode("Tool", "Propose.").process(context)
+            assert Environment().propose("Tool", said).done
+            return AgentNode("Planner", "Plan.").process(context)
+
+    replies = {"Tool": '["D", "R"]', "Planner": "no"}
+    ended = run(Workflow("w").add_node(Proposes("P")), replies, SQUARE, game=begins(SQUARE))
+    assert in_jail(lambda sandbox: correctness(SQUARE, ended, sandbox))[0] == 0
 
 
 def test_metaagent_x_eq_10_lambda(in_jail: InJail) -> None:

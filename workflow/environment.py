@@ -1,0 +1,50 @@
+"""The game that a run plays, as programs and nodes see it: they look at it, and say what to do.
+
+Only requests are made here. The game itself is on the host (`tasks.environments`), which reads what an action is and
+what it does; what it earns is the trainer's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workflow.bridge import perform
+from workflow.checks import contract
+from workflow.messages import Message
+from workflow.requests import Act, Observe
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an agent sees of a game."""
+
+    text: str
+    done: bool
+    """Nothing can be done any more: it is solved, or its turns are used up."""
+
+
+class Environment:
+    """In programs the global `environment`, which is None where the problem is no game. Every call takes a tool call
+    off the run's limit."""
+
+    __slots__ = ()
+
+    @contract
+    def observe(self, agent: str) -> Observation:
+        """What `agent` sees of the game now: `text`, and whether it is `done`."""
+        return perform(Observe(agent))
+
+    @contract
+    def act(self, agent: str, text: str | Message) -> Observation:
+        """Do what a reply of `agent` says, and see where that leads. Its action is what stands after the last `####`,
+        or the delivery, or the whole text; it earns something only where an agent wrote it."""
+        return perform(Act(agent, _text_of(text)))
+
+    @contract
+    def propose(self, agent: str, text: str | Message) -> Observation:
+        """What `act` would lead to. Nothing is done."""
+        return perform(Act(agent, _text_of(text), commit=False))
+
+
+def _text_of(said: str | Message) -> str:
+    return said.content if isinstance(said, Message) else said
