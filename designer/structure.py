@@ -252,7 +252,8 @@ class _Structure:
             fix = r"write \\boxed, or put r before the string"
             yield Finding(line=line, code="bad-escape", message=message, fix=fix, severity="warning")
         agents = any(issubclass(kind, AgentNode) for call in self.calls if (kind := self.program.builds(call)))
-        if agents and not garbled and not any(mark in text for _, text in texts for mark in ANSWER_MARKS):
+        plays = any(isinstance(node, ast.Name) and node.id == "environment" for node in ast.walk(self.program.tree))
+        if agents and not plays and not garbled and not any(mark in text for _, text in texts for mark in ANSWER_MARKS):
             message = r"no prompt asks for an answer format, so that no answer can be found in the replies"
             fix = (
                 r"end the last agent's system_prompt with: Put the final answer in \\boxed{}. "
