@@ -5,7 +5,7 @@ nothing of torch.
 """
 
 from search.branching import Branching, Decision, Ended, OpenRuns, candidate_seed
-from search.paths import AgentStep, CodeStep, Path
+from search.paths import AgentStep, CodeStep, GameStep, Path
 from search.programs import Program, jailed, trusted
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "CodeStep",
     "Decision",
     "Ended",
+    "GameStep",
     "OpenRuns",
     "Path",
     "Program",

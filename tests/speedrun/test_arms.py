@@ -13,7 +13,7 @@ from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import factor_of, tuner
 from speedrun.variants import ALONE, ARMS, BASE, COMPARISONS, GATE, HALF, HALVED, RATES, START, STARTS
 from tasks.problems import Problem
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.config.toml_file import ConfigError
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.trace import Rewarded, RewardTerm

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainer.config.schema import RolloutConfig, TrainConfig
+from trainer.config import RolloutConfig, TrainConfig
 from trainer.evaluate import Diversity, spread
 from trainer.predict.costs import Costs, PolicyCosts, update_seconds
 from trainer.predict.rollout_model import rolled_out

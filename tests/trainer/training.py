@@ -12,7 +12,7 @@ from typing import Any
 import toy
 
 from sandbox import ProcessSandbox
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.credit.reward import RewardFunction
 from trainer.run.loop import train
 from trainer.run.one_process import OneProcess

@@ -32,7 +32,7 @@ from trainer.cluster.fencing import fenced
 from trainer.cluster.parcels import unpacked
 from trainer.cluster.processes import Busy, Identity, identity
 from trainer.config import PolicyConfig, RolloutConfig
-from trainer.credit import RewardFunction
+from trainer.credit import RewardFunction, TurnReward
 from trainer.disk import Written
 from trainer.rollout import Question, Rollout
 from trainer.run import local_engine
@@ -236,6 +236,7 @@ class Work:
 
     rollout: RolloutConfig
     reward: RewardFunction
+    turn_reward: TurnReward | None
     program: str | None
     single_turns: bool
     designer: str
@@ -269,6 +270,7 @@ class RunWorker:
             executor=self.pools[work.executor],
             sandbox=self.sandbox,
             reward=work.reward,
+            turn_reward=work.turn_reward,
             program=work.program,
             single_turns=work.single_turns,
             engine_of_run=engine_of_run,

@@ -179,6 +179,7 @@ class Assembly:
         work = Work(
             rollout=rollout,
             reward=self._reward,
+            turn_reward=self.config.reward.of_turns,
             program=rollout.program.read_text(encoding="utf-8") if rollout.program else None,
             single_turns=self.config.credit in SINGLE_TURNS,
             designer=roles["designer"],

@@ -3,15 +3,16 @@
 Defaults are the paper's. Not here: what the settings do, and what a run needs of a machine (`trainer.run`).
 """
 
-from trainer.config.schema import (
+from trainer.config.schema import TrainConfig
+from trainer.config.sections import (
     BranchingConfig,
     ClusterConfig,
     DataConfig,
     EngineConfig,
     PolicyConfig,
+    RewardConfig,
     Roles,
     RolloutConfig,
-    TrainConfig,
     UpdateConfig,
     is_address,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "DataConfig",
     "EngineConfig",
     "PolicyConfig",
+    "RewardConfig",
     "Roles",
     "RolloutConfig",
     "TrainConfig",

@@ -1,14 +1,15 @@
 """From a run to what it is worth: rewards (Eq. 10), credit rules (Eqs. 4 to 7), advantages, and which role learns when
 (stages, Eq. 9).
 
-A new reward goes into `reward`, a new credit rule into `rules`. Not here: tokens, losses and weights
-(`trainer.update`).
+A new reward goes into `reward` (of runs) or `turn_reward` (of turns), a new credit rule into `rules`. Not here: tokens,
+losses and weights (`trainer.update`).
 """
 
 from trainer.credit.advantages import ROLES, outcomes, samples_by_policy, silent_by_agent, silent_groups
 from trainer.credit.reward import FORMAT_WEIGHT, RewardFunction, conversations, correctness, paper_reward
 from trainer.credit.rules import RULES, SINGLE_TURNS, Outcome, RuleName
 from trainer.credit.stages import STAGE_LENGTH, Schedule, active_roles
+from trainer.credit.turn_reward import Shaping, TurnReward, turn_reward
 
 __all__ = [
     "FORMAT_WEIGHT",
@@ -20,6 +21,8 @@ __all__ = [
     "RewardFunction",
     "RuleName",
     "Schedule",
+    "Shaping",
+    "TurnReward",
     "active_roles",
     "conversations",
     "correctness",
@@ -28,4 +31,5 @@ __all__ = [
     "samples_by_policy",
     "silent_by_agent",
     "silent_groups",
+    "turn_reward",
 ]

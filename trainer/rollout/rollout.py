@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from search import Branching, OpenRuns, jailed
 from tasks.environments import begins
 from tasks.problems import Problem
 from trainer.config import BranchingConfig, RolloutConfig
-from trainer.credit import RewardFunction
+from trainer.credit import RewardFunction, TurnReward
 from trainer.rollout.trace_file import TraceFile, writing
 from trainer.rollout.turn_sampling import TurnSampling
 from trainer.samples import designer_trajectories, executor_trajectories
@@ -48,6 +49,8 @@ class Rollout:
     reward: RewardFunction
     program: str | None = None
     watch: Callable[[DesignResult | Execution], None] = lambda _: None
+    turn_reward: TurnReward | None = None
+    """Of single turns, where runs part and `rollout.branching.score` is `turn`."""
     single_turns: bool = False
     """Whether each turn of an agent is a trajectory by itself."""
     engine_of_run: Callable[[Engine, int], Engine] = lambda engine, seed: engine
@@ -233,12 +236,14 @@ class Question:
         async def score(run: Run) -> Rewarded:
             return await rollout.reward(self.problem, run, rollout.sandbox)
 
+        turn_score = None if rollout.turn_reward is None else partial(rollout.turn_reward, self.problem)
         async with self.turns:
             sampling_turns = TurnSampling(
                 Branching(asked, engine=rollout.executor.name, open_runs=rollout.open_runs),
                 executor,
                 config,
                 score,
+                turn_score,
                 question=self.problem.id,
                 design=design,
                 execution=index,

@@ -26,6 +26,8 @@ from workflow.trace import CandidateDrawn, Rewarded
 
 Score = Callable[[Run], Coroutine[Any, Any, Rewarded]]
 """Of a run that has ended. It is rewarded whatever its failure, which is none of engine or sandbox."""
+TurnScore = Callable[[Decision, Completion, Position], Rewarded]
+"""Of a reply to a call, which led to a position."""
 Reply = Completion | Failure
 
 
@@ -42,8 +44,15 @@ class Sampled:
     """Of all replies that were drawn."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    reward: Rewarded
+    timed_out: bool
+
+
 class TurnSampling:
-    """Grows one run. `question`, `design` and `execution` say where it stands in the step."""
+    """Grows one run. Each reply is run on to the end and scored there, unless there is a `turn_score`. `question`,
+    `design` and `execution` say where the run stands in the step."""
 
     def __init__(
         self,
@@ -51,12 +60,14 @@ class TurnSampling:
         engine: Engine,
         config: BranchingConfig,
         score: Score,
+        turn_score: TurnScore | None = None,
         *,
         question: str,
         design: int,
         execution: int,
     ) -> None:
-        self._branching, self._engine, self._config, self._score = branching, engine, config, score
+        self._branching, self._engine, self._config = branching, engine, config
+        self._score, self._turn_score = score, turn_score
         self._question, self._design, self._execution = question, design, execution
         self._steps: dict[tuple[str, int], asyncio.Task[tuple[Reply, Position]]] = {}
         """By digest of the path before, and number: a run to the end takes steps that the next decision needs."""
@@ -90,11 +101,11 @@ class TurnSampling:
         """Draw K replies, score each, and go on with one."""
         numbers = range(self._config.candidates)
         steps = await asyncio.gather(*(self._step(decision, number) for number in numbers))
-        ends = await asyncio.gather(*(self._end(position) for _, position in steps))
+        scored = await asyncio.gather(*(self._scored(decision, *step) for step in steps))
         # What went past a limit itself is no reply to go on with, unless there is none.
         said = [number for number in numbers if isinstance(steps[number][0], Completion)] or [0]
-        chosen = said[self._chosen(decision, [ends[number][1].total for number in said])]
-        for number, ((reply, _), (end, reward)) in enumerate(zip(steps, ends, strict=True)):
+        chosen = said[self._chosen(decision, [scored[number].reward.total for number in said])]
+        for number, ((reply, _), score) in enumerate(zip(steps, scored, strict=True)):
             if isinstance(reply, Failure):
                 continue  # no token was chosen
             request = decision.request
@@ -107,28 +118,35 @@ class TurnSampling:
                 turn=turn_of(decision),
                 point=f"{self._execution}/{decision.path.digest}",
             )
-            failure = end.run.failure
             candidates.append(
                 Candidate(
                     trajectory=candidate_trajectory(reply, request.sampling, coordinates),
-                    reward=reward,
+                    reward=score.reward,
                     chosen=number == chosen,
-                    timed_out=failure is not None and failure.fields.get("limit_kind") == "wall_s",
+                    timed_out=score.timed_out,
                 )
             )
             events.append(
                 CandidateDrawn(
-                    t=end.run.duration_s,
+                    t=score.reward.t,
                     key=request.key,
                     agent=request.agent,
                     number=number,
                     chosen=number == chosen,
                     completion=reply,
-                    reward=reward.total,
-                    terms=reward.terms,
+                    reward=score.reward.total,
+                    terms=score.reward.terms,
                 )
             )
         return steps[chosen][1]
+
+    async def _scored(self, decision: Decision, reply: Reply, position: Position) -> _Scored:
+        if self._turn_score is None or isinstance(reply, Failure):
+            end, reward = await self._end(position)
+            return _Scored(reward, _timed_out(end))
+        return _Scored(
+            self._turn_score(decision, reply, position), isinstance(position, Ended) and _timed_out(position)
+        )
 
     def _chosen(self, decision: Decision, rewards: list[float]) -> int:
         """The largest reward, ties to the lowest number (Alg. 1, line 13), unless the configuration says otherwise."""
@@ -158,6 +176,11 @@ class TurnSampling:
         if digest not in self._rewards:
             self._rewards[digest] = asyncio.create_task(self._score(position.run))
         return position, await self._rewards[digest]
+
+
+def _timed_out(end: Ended) -> bool:
+    failure = end.run.failure
+    return failure is not None and failure.fields.get("limit_kind") == "wall_s"
 
 
 def path_of(key: str) -> str:

@@ -80,6 +80,7 @@ class OneProcess:
             executor=self._policies[roles["executor"]].engine,
             sandbox=self._sandbox,
             reward=self._reward,
+            turn_reward=self.config.reward.of_turns,
             program=config.program.read_text(encoding="utf-8") if config.program else None,
             single_turns=self.config.credit in SINGLE_TURNS,
             watch=self._watch,

@@ -11,12 +11,12 @@ import itertools
 
 from pydantic import BaseModel
 
-from tasks.data import read_as
 from trainer.config import DataConfig, PolicyConfig, TrainConfig
 from trainer.credit import active_roles
 from trainer.rollout import apportioned
 from trainer.run.memory import Memory, checkpoint_bytes, engine_number_bytes, trained_parameters, whole_policy
 from trainer.run.needs import ClusterNeeds, cluster_needs
+from trainer.run.problem_files import problems_of
 from trainer.run.sizes import UnknownSize, model_folder, model_size
 from workflow.usage import PolicyRole
 
@@ -173,19 +173,19 @@ def _stages(config: TrainConfig) -> list[Stage]:
 def _sources(config: TrainConfig) -> list[SourcePlan]:
     """Each source gives the same number at every step. An epoch has as many steps as whole batches fit into it."""
     counts = apportioned([source.share for source in config.data], config.rollout.questions)
-    return [_source(source, count, config.steps) for source, count in zip(config.data, counts, strict=True)]
+    return [_source(source, count, config) for source, count in zip(config.data, counts, strict=True)]
 
 
-def _source(source: DataConfig, per_step: int, steps: int) -> SourcePlan:
+def _source(source: DataConfig, per_step: int, config: TrainConfig) -> SourcePlan:
     name = f"{source.format}:{source.path.name}"
     if per_step == 0:
         raise ValueError(f"{name}: share {source.share:g} is no place in a batch. Fix: raise it, or rollout.questions")
     if not source.path.exists():
         return SourcePlan(name=name, per_step=per_step, unknown=f"there is no {source.path}")
-    problems = len(read_as(source.format, source.path))
+    problems = len(problems_of(source, config.reward.kind))
     if problems < per_step:
         raise ValueError(f"{name}: {problems} problems do not fill {per_step} places. Fix: use smaller batches")
-    return SourcePlan(name=name, per_step=per_step, problems=problems, epochs=steps / (problems // per_step))
+    return SourcePlan(name=name, per_step=per_step, problems=problems, epochs=config.steps / (problems // per_step))
 
 
 def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:

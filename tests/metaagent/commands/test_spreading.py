@@ -10,7 +10,7 @@ from command_line import invoke
 
 from engine.openai import OpenAIEngine
 from metaagent.commands import spreading
-from trainer.config.schema import ClusterConfig
+from trainer.config import ClusterConfig
 
 Replay = Callable[..., str]
 PROBLEM = {"id": "sum/1", "question": "What is 1 + 1?", "domain": "math", "gold": "2"}

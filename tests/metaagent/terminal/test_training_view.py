@@ -9,7 +9,7 @@ from step_reports import reported
 
 from metaagent.terminal import training_view
 from metaagent.terminal.training_view import TrainingView
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.rollout.rollout import not_run
 from trainer.run.runtime import Phase
 from trainer.trees import DesignResult, Execution

@@ -10,7 +10,7 @@ from step_reports import reported
 
 from metaagent.terminal.console import ExitCode, Stop
 from metaagent.terminal.training_writers import Writers
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.run.curves import scalars
 from trainer.run.runtime import Phase
 

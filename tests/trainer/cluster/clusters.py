@@ -19,7 +19,7 @@ from training import configured, metrics
 
 from trainer.cluster.runtime import ClusterRuntime
 from trainer.cluster.seats import Seat
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.run.loop import train
 from trainer.run.runtime import Phase, Watch
 

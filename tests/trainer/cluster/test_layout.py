@@ -14,7 +14,7 @@ from trainer.cluster.advice import Unplaceable
 from trainer.cluster.assembly import Assembly
 from trainer.cluster.layout import SMALLEST_SHARE, engines_alone, layout
 from trainer.cluster.places import Layout, Node, shown
-from trainer.config.schema import ClusterConfig, EngineConfig, TrainConfig
+from trainer.config import ClusterConfig, EngineConfig, TrainConfig
 
 GIB = 1 << 30
 

@@ -14,7 +14,7 @@ from trainer.cluster.actors import RunWorker, Work
 from trainer.cluster.losses import Limits
 from trainer.cluster.places import Bundle
 from trainer.cluster.ray_session import Actor, Limit, Session
-from trainer.config.schema import ClusterConfig, RolloutConfig
+from trainer.config import ClusterConfig, RolloutConfig
 from trainer.credit import paper_reward
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -83,7 +83,7 @@ def in_workers(address: str, *works: Callable[[Actor], Awaitable[Any]]) -> list[
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     config = ClusterConfig(layout="disaggregated", address=address, gpus_per_node=0, start_timeout_s=120)
-    told = Work(RolloutConfig(), paper_reward, None, False, "p0", "p0", at_once=4, wait_s=10)
+    told = Work(RolloutConfig(), paper_reward, None, None, False, "p0", "p0", at_once=4, wait_s=10)
 
     async def run() -> Any:
         async with Session(config).opened() as session:

@@ -33,7 +33,7 @@ from templates import load_templates
 from trainer.cluster.crew_worker import Job, Player
 from trainer.cluster.seats import Seat
 from trainer.cluster.spread import Crew
-from trainer.config.schema import ClusterConfig, EngineConfig, PolicyConfig
+from trainer.config import ClusterConfig, EngineConfig, PolicyConfig
 from trainer.distill.distill_log import DistillReport
 from trainer.distill.distillation import DistillSettings, Questions, distill
 from trainer.evaluate.attempts import Attempt

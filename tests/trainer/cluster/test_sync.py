@@ -22,7 +22,7 @@ from trainer.cluster.places import Bundle
 from trainer.cluster.ranks import OneRank, on_ranks, torch_rank
 from trainer.cluster.ray_session import Actor, ActorLost, Limit, Session
 from trainer.cluster.sync import StoreTransport, SyncFailed, sync
-from trainer.config.schema import ClusterConfig, EngineConfig, PolicyConfig
+from trainer.config import ClusterConfig, EngineConfig, PolicyConfig
 from trainer.samples import Sample
 from trainer.update.backend import ImitationObjective
 from workflow.completion import CompletionRequest, Sampling

@@ -9,7 +9,7 @@ import pytest
 from trainer.cluster import ray_session
 from trainer.cluster.places import Node
 from trainer.cluster.ray_session import ClusterError, Session
-from trainer.config.schema import ClusterConfig
+from trainer.config import ClusterConfig
 
 
 class Growing(Session):

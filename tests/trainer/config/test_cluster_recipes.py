@@ -8,7 +8,7 @@ import pytest
 
 from trainer.cluster.layout import layout
 from trainer.cluster.places import Node
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.run.needs import ClusterNeeds, PolicyNeeds
 from trainer.run.planning import plan

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from trainer.config.schema import TrainConfig, is_address
+from trainer.config import TrainConfig, is_address
 
 VLLM = {"engine": {"kind": "vllm"}}
 TRANSFORMERS = {"engine": {"kind": "transformers"}}

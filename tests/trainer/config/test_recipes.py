@@ -9,7 +9,7 @@ import pytest
 
 from designer.check import check_program
 from sandbox import ProcessSandbox
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.run.planning import plan
 

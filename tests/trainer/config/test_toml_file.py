@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tasks.data.benchmarks import READERS
-from trainer.config.schema import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
+from trainer.config import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
 from trainer.config.toml_file import ConfigError, read_config, to_toml
 from trainer.update.backend import LoraSettings, PolicyObjective
 from workflow.limits import Limits

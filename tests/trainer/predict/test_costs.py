@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from predicted import PARAMETERS_8B, QWEN3_4B, SIZE_8B, config, costs, workload
 
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.predict.costs import CPU_CORE, PARAMETERS, RUN_S, PolicyCosts, Seen, costs_of, update_seconds
 from trainer.run.gpus import GPUS
 from trainer.run.sizes import ModelSize

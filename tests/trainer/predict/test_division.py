@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from predicted import QWEN3_4B, SIZE_8B, config
 
 from trainer.cluster import Unplaceable
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.predict.costs import CPU_CORE, costs_of
 from trainer.predict.division import (
     Divided,

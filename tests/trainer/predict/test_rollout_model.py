@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicted import ONE, config, costs, workload
 
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.predict.costs import Costs
 from trainer.predict.rollout_model import NeverDone, Rolled, rolled_out
 from trainer.predict.workload import Drawn, DrawnDesign, DrawnRun, Lengths, Requests, Workload, drawn, sequences

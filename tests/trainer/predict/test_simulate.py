@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicted import ONE, SIZE_8B, config, costs, workload
 
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.predict.costs import CPU_CORE, Costs, costs_of
 from trainer.predict.fit import fit, read_run
 from trainer.predict.rollout_model import NeverDone

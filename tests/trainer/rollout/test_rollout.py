@@ -15,7 +15,7 @@ from token_engine import TokenEngine
 from designer.sample import DesignTurn
 from sandbox import ProcessSandbox
 from tasks import Problem
-from trainer.config.schema import RolloutConfig
+from trainer.config import RolloutConfig
 from trainer.credit.reward import paper_reward
 from trainer.rollout import rollout as rollout_module
 from trainer.rollout.rollout import Rollout, derived_seed

@@ -17,7 +17,7 @@ from engine.session import Run
 from sandbox import ProcessSandbox
 from sandbox.protocol import Sandbox
 from tasks import Problem
-from trainer.config.schema import RolloutConfig
+from trainer.config import RolloutConfig
 from trainer.credit import samples_by_policy
 from trainer.credit.advantages import credited
 from trainer.rollout.rollout import Rollout

@@ -22,7 +22,7 @@ from training import configured, final_weights, metrics, optimizer_state, run, t
 from engine.local.transformers import TransformersEngine
 from sandbox import ProcessSandbox
 from sandbox.conformance import backends
-from trainer.config.schema import PolicyConfig, TrainConfig
+from trainer.config import PolicyConfig, TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.disk.checkpoint import CheckpointError
 from trainer.disk.written_files import Written

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.run.memory import BUCKET, ENGINE_WORKSPACE, LIVE_PARAMETERS, engine_memory, rank_at_work
 from trainer.run.needs import ClusterNeeds, cluster_needs, known_sizes
 from trainer.run.planning import plan

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer.config.schema import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
+from trainer.config import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
 from trainer.run.memory import LOGITS_BYTES
 from trainer.run.planning import CHOSEN_TOKEN_BYTES, PROMPT_TOKEN_BYTES, Plan, PolicyPlan, plan
 from trainer.run.sizes import UnknownSize, model_size

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainer.config.schema import EngineConfig, TrainConfig
+from trainer.config import EngineConfig, TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.disk.checkpoint import CheckpointError
 from trainer.run.run_folder import (

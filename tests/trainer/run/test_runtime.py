@@ -6,7 +6,7 @@ from typing import Any
 
 from predicted import config
 
-from trainer.config.schema import EngineConfig
+from trainer.config import EngineConfig
 from trainer.run.one_process import OneProcess
 from trainer.run.runtime import vllm_options
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tasks.problems import Problem
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.disk.written_files import Written
 from trainer.run.loop import train
 from trainer.run.runtime import Lesson, StepsLost

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from training import configured, final_weights, metrics, optimizer_state, run, teach, write_problems
 
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from trainer.run import pending
 from trainer.run.one_process import OneProcess
 from trainer.run.runtime import Phase

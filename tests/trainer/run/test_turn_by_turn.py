@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 from toy import VOTE
 from training import configured, final_weights, metrics, run, teach, write_problems
 
-from trainer.config.schema import TrainConfig
+from trainer.config import TrainConfig
 from workflow.trace import CandidateDrawn, Trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
