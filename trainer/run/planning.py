@@ -132,12 +132,13 @@ def plan(config: TrainConfig) -> Plan:
 def _tokens(config: TrainConfig, designs: int, runs: int) -> TokenPlan:
     """A turn has at most max_prompt_tokens + max_tokens tokens. Designers have one turn per design, two with repair,
     none for a fixed program; a run has at most agent_calls turns, and limits.tokens in all of them. Where runs part,
-    each turn has K replies, and all but the first are run on to an end of their own."""
+    each turn has K replies, and where these are scored at the end, all but the first are run on to one of their own."""
     rollout = config.rollout
     turn = _turn(config)
     designed = 0 if rollout.program is not None else designs
     drawn = 1 if rollout.branching is None else rollout.branching.candidates
-    ends = 1 + (drawn - 1) * rollout.limits.agent_calls
+    to_the_end = rollout.branching is not None and rollout.branching.score == "end"
+    ends = 1 + (drawn - 1) * rollout.limits.agent_calls if to_the_end else drawn
     return TokenPlan(
         designer_at_most=designed * (2 if rollout.repair else 1) * turn,
         executor_at_most=runs * ends * min(rollout.limits.tokens, rollout.limits.agent_calls * turn),

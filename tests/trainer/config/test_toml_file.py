@@ -231,6 +231,20 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
             "rollout.branching.candidates = 1 should be greater than or equal to 2",
         ),
         (
+            'credit = "at-grpo"\nschedule = "executor-only"\nrollout.branching.score = "turn"',
+            'reward.kind = "run" does not go with rollout.branching.score: "turn". Fix: reward.kind = "turns"',
+        ),
+        (
+            'reward.kind = "turns"',
+            'reward.kind = "turns" does not go with rollout.branching.score: none. Fix: '
+            'rollout.branching.score = "turn", or reward.kind = "run"',
+        ),
+        (
+            "reward.alpha = 2",
+            'reward.alpha and reward.shaping are for turns. Fix: leave them out, or reward.kind = "turns"',
+        ),
+        ('reward.shaping = "dence"', "reward.shaping = \"dence\" should be 'dense' or 'outcome'"),
+        (
             "rollout.designs = 1",
             "rollout.designs = 1 leaves the Designer's designs nothing to be compared with. Fix: 2 or more, or "
             'schedule = "executor-only"',

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tasks.environments import problem_of
+from tasks.problems import PlanPathLevel
 from trainer.config import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
 from trainer.run.memory import LOGITS_BYTES
 from trainer.run.planning import CHOSEN_TOKEN_BYTES, PROMPT_TOKEN_BYTES, Plan, PolicyPlan, plan
@@ -333,6 +335,23 @@ def test_sources_that_cannot_fill_their_places(tmp_path: Path) -> None:
     rare = few.model_copy(update={"share": 0.01})
     with pytest.raises(ValueError, match=r"share 0\.01 is no place in a batch"):
         plan(config("x", data=[problems(tmp_path / "b.jsonl", 9), rare]))
+
+
+def test_turns_are_rewarded_in_games_alone(tmp_path: Path) -> None:
+    turns = {
+        "credit": "at-grpo",
+        "schedule": "executor-only",
+        "reward": {"kind": "turns"},
+        "rollout": {"questions": 2, "designs": 1, "executions": 1, "branching": {"score": "turn"}},
+    }
+    with pytest.raises(
+        ValueError, match=r"aime:a\.jsonl: problem '.*' is no game, and reward\.kind = \"turns\" rewards"
+    ):
+        plan(config("x", data=[problems(tmp_path / "a.jsonl", 7)], **turns))
+    path = tmp_path / "levels.jsonl"
+    path.write_text(problem_of(PlanPathLevel(level="@.\n.G")).model_dump_json() + "\n")
+    path.write_text(path.read_text() + problem_of(PlanPathLevel(level="@#\n.G")).model_dump_json() + "\n")
+    assert plan(config("x", data=[DataConfig(format="problems", path=path)], **turns)).sources[0].problems == 2
 
 
 def test_roles_are_told(tmp_path: Path) -> None:

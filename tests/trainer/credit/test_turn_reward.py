@@ -1,0 +1,151 @@
+"""Rewards of turns in games, worked out by hand from Stronger-MAS, Eq. 3 and Appendix B.3 to B.6."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from search import Branching, Decision, trusted
+from tasks.environments import begins, problem_of
+from tasks.problems import PlanPathLevel, Problem, SokobanLevel, SudokuLevel
+from trainer.credit import turn_reward
+from workflow import AgentNode, Context, Workflow, WorkflowNode
+from workflow.completion import Completion
+from workflow.environment import Environment
+from workflow.trace import Rewarded
+
+PATH = problem_of(PlanPathLevel(level="@..\n.#.\n..G"))  # d_0 = 4
+WALLED = problem_of(PlanPathLevel(level="@#G\n.#.\n..."))  # Manhattan distance 2, but 6 moves
+SOKOBAN = problem_of(SokobanLevel(level="#######\n#@$ .##\n# $ . #\n#     #\n#######"))
+SUDOKU = problem_of(SudokuLevel(level="1 2 3 4\n3 4 1 2\n2 1 4 3\n. . . ."))
+
+
+class Turns(WorkflowNode):
+    """A tool proposes, a planner acts, twice. `adds` is what the program makes of their replies."""
+
+    def __init__(self, adds: Any) -> None:
+        super().__init__("Turns")
+        self.adds = adds
+
+    def process(self, context: Context) -> Any:
+        environment, said = Environment(), None
+        for _ in range(2):
+            said = AgentNode("Tool", "Propose.", max_turns=1).process(context)
+            environment.propose("Tool", self.adds(said.content))
+            said = AgentNode("Planner", "Act.", max_turns=1).process(context)
+            environment.act("Planner", self.adds(said.content))
+        return said
+
+
+def rewards(problem: Problem, *replies: str, adds: Any = str, **options: Any) -> list[Rewarded]:
+    """Of each reply, in their order: Tool, Planner, Tool, Planner."""
+
+    async def go() -> list[Rewarded]:
+        node = Workflow("w").add_node(Turns(adds))
+        branching = Branching(trusted(node, problem.question, game=begins(problem)))
+        position, found = await branching.start(), []
+        for reply in replies:
+            decision, said = position, Completion(text=reply)
+            assert isinstance(decision, Decision)
+            position = await branching.go_on(decision, said)
+            found.append(turn_reward(problem, decision, said, position, **options))
+        await branching.close()
+        return found
+
+    return asyncio.run(asyncio.wait_for(go(), 30))
+
+
+def explained(reward: Rewarded) -> dict[str, float]:
+    assert reward.total == pytest.approx(sum(term.value * term.weight for term in reward.terms))
+    assert all(term.reason for term in reward.terms)
+    assert sum(term.weight for term in reward.terms if term.name != "team") <= 1 + 1e-9
+    return {term.name: term.value for term in reward.terms}
+
+
+@pytest.mark.parametrize(
+    ("problem", "reply", "total", "terms"),
+    [
+        # B.4, planner: format, legal, on a shortest path; team max(0, (d - d') / d_0)
+        (PATH, '["R"]', 0.25 + 1.0, {"team": 0.25, "format": 1, "legal": 1, "shortest": 1}),
+        (PATH, '["R", "R"]', 0.5 + 1.0, {"team": 0.5, "format": 1, "legal": 1, "shortest": 1}),
+        (PATH, '["R", "R", "D", "D"]', 1 + 1.0, {"team": 1, "format": 1, "legal": 1, "shortest": 1}),
+        (PATH, '["R", "D"]', 0.25 + 0.1, {"team": 0.25, "format": 1, "legal": 0, "shortest": 0}),  # R, then a wall
+        (PATH, '["R", "L"]', 0.2, {"team": 0, "format": 1, "legal": 1, "shortest": 0}),
+        (PATH, "[]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),
+        (PATH, "right", 0.0, {"team": 0, "format": 0}),
+        (WALLED, '["D", "D"]', 0 + 1.0, {"team": 0, "format": 1, "legal": 1, "shortest": 1}),  # 2, then 4, off at first
+        # B.5, planner: team is the share of boxes on goals
+        (SOKOBAN, '["R", "R"]', 0.5 + 1.0, {"team": 0.5, "format": 1, "legal": 1, "deadlock": 1}),
+        (SOKOBAN, '["D", "R", "L", "U"]', 0 + 1.0, {"team": 0, "format": 1, "legal": 1, "deadlock": 1}),
+        # B.3, planner: team is solved; newly filled cells of n^2
+        (
+            SUDOKU,
+            "[[4, 1, 4], [4, 2, 3]]",
+            0.1 + 0.1 + 0.8 * 2 / 16,
+            {"team": 0, "format": 1, "legal": 1, "filled": 0.125},
+        ),
+        (
+            SUDOKU,
+            "[[4,1,4],[4,2,3],[4,3,2],[4,4,1]]",
+            1 + 0.2 + 0.8 / 4,
+            {"team": 1, "format": 1, "legal": 1, "filled": 0.25},
+        ),
+        (SUDOKU, "[[4, 1, 1]]", 0.1, {"team": 0, "format": 1, "legal": 0, "progress": 0}),
+    ],
+)
+def test_who_acts_is_scored_as_the_planner(problem: Problem, reply: str, total: float, terms: dict[str, float]) -> None:
+    found = rewards(problem, "nothing", reply)[1]
+    assert explained(found) == pytest.approx(terms)
+    assert found.total == pytest.approx(total)
+
+
+@pytest.mark.parametrize(
+    ("problem", "reply", "total", "terms"),
+    [
+        (PATH, '["R", "R"]', 0.5 + 1.0, {"team": 0.5, "format": 1, "legal": 1, "distance": 1}),
+        (PATH, '["R", "L"]', 0.0 + 1.0, {"team": 0, "format": 1, "legal": 1, "distance": 1}),  # it has not grown
+        (PATH, '["R", "D"]', 0.25 + 0.9, {"team": 0.25, "format": 1, "legal": 0, "distance": 1}),
+        (WALLED, '["D", "D"]', 0.2, {"team": 0, "format": 1, "legal": 1, "distance": 0}),
+        (PATH, "[]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),
+        (SOKOBAN, '["R", "R"]', 0.5 + 1.0, {"team": 0.5, "format": 1, "legal": 1, "potential": 1}),
+        (SUDOKU, "[[4, 1, 4]]", 1.0, {"team": 0, "format": 1, "legal": 1, "edits": 1}),
+        (SUDOKU, "[[4, 1, 4], [4, 2, 4]]", 0.2, {"team": 0, "format": 1, "legal": 1, "edits": 0}),  # nothing crashed
+    ],
+)
+def test_who_proposes_is_scored_as_the_tool(
+    problem: Problem, reply: str, total: float, terms: dict[str, float]
+) -> None:
+    found = rewards(problem, reply)[0]
+    assert explained(found) == pytest.approx(terms)
+    assert found.total == pytest.approx(total)
+
+
+def test_eq_3_alpha_weighs_the_team() -> None:
+    assert rewards(PATH, "", '["R"]', alpha=3.0)[1].total == pytest.approx(3 * 0.25 + 1.0)
+    assert rewards(PATH, "", '["R"]', alpha=0.0)[1].total == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("reply", "total"), [('["R"]', 1.0), ('["R", "R", "D", "D"]', 2.0), ("right", 0.0)])
+def test_outcomes_alone_are_solved_and_the_format(reply: str, total: float) -> None:
+    """B.6."""
+    assert rewards(PATH, "", reply, shaping="outcome")[1].total == total
+
+
+def test_a_turn_begins_where_the_one_before_ended() -> None:
+    first, again = (rewards(PATH, "", '["R"]', '["L"]', '["R"]')[place] for place in (1, 3))
+    assert (explained(first)["team"], explained(again)["team"]) == (0.25, 0.25)
+    back = rewards(PATH, "", '["R"]', "", '["L"]')[3]
+    assert explained(back) == {"team": 0, "format": 1, "legal": 1, "shortest": 0}, "walking to and fro earns once"
+
+
+def test_what_the_program_adds_earns_the_agent_nothing() -> None:
+    found = rewards(PATH, "x", "y", adds=lambda said: '["R", "R", "D", "D"]')
+    assert [explained(each) for each in found[:1]] == [{"team": 0, "local": 0}]
+    assert explained(found[1])["local"] == 0
+
+
+def test_only_games_have_turns_that_are_rewarded() -> None:
+    with pytest.raises(ValueError, match="is no game"):
+        rewards(Problem(id="m", question="1+1?", domain="math", gold="2"), "x")
