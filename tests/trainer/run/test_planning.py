@@ -351,7 +351,9 @@ def test_turns_are_rewarded_in_games_alone(tmp_path: Path) -> None:
     path = tmp_path / "levels.jsonl"
     path.write_text(problem_of(PlanPathLevel(level="@.\n.G")).model_dump_json() + "\n")
     path.write_text(path.read_text() + problem_of(PlanPathLevel(level="@#\n.G")).model_dump_json() + "\n")
-    assert plan(config("x", data=[DataConfig(format="problems", path=path)], **turns)).sources[0].problems == 2
+    planned = plan(config("x", data=[DataConfig(format="problems", path=path)], **turns))
+    assert planned.sources[0].problems == 2
+    assert planned.tokens.executor_at_most == 2 * 4 * 500_000, "4 replies to each call, and none is run on to the end"
 
 
 def test_roles_are_told(tmp_path: Path) -> None:
