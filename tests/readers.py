@@ -209,6 +209,7 @@ ELSEWHERE = {
     "tasks.data.published_sets": "reads data sets",
     "tasks.data.rows": "reads data sets",
     "tasks.data.sources": "reads data sets",
+    "tasks.environments.position": "writes actions that are read as JSON again",
     "tasks.environments.sudoku": "reads levels; what agents write goes through `tasks.environments.actions`",
     "tasks.math.claims": "runs in jails",
     "tasks.math.equations": "runs in jails",

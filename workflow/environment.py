@@ -7,9 +7,11 @@ what it does; what it earns is the trainer's business.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from workflow.bridge import perform
 from workflow.checks import contract
+from workflow.failures import ContractError
 from workflow.messages import Message
 from workflow.requests import Act, Observe
 
@@ -35,16 +37,20 @@ class Environment:
         return perform(Observe(agent))
 
     @contract
-    def act(self, agent: str, text: str | Message) -> Observation:
-        """Do what a reply of `agent` says, and see where that leads. Its action is what stands after the last `####`,
-        or the delivery, or the whole text; it earns something only where an agent wrote it."""
+    def act(self, agent: str, text: Any) -> Observation:
+        """Do what a reply of `agent`, text or a `Message`, says, and see where that leads. Its action is what stands
+        after the last `####`, or the delivery, or the whole text; it earns something only where an agent wrote it."""
         return perform(Act(agent, _text_of(text)))
 
     @contract
-    def propose(self, agent: str, text: str | Message) -> Observation:
+    def propose(self, agent: str, text: Any) -> Observation:
         """What `act` would lead to. Nothing is done."""
         return perform(Act(agent, _text_of(text), commit=False))
 
 
-def _text_of(said: str | Message) -> str:
-    return said.content if isinstance(said, Message) else said
+def _text_of(said: Any) -> str:
+    if isinstance(said, Message):
+        return said.content
+    if not isinstance(said, str):
+        raise ContractError(f"Environment: argument 'text' is a reply, text or a Message (got {said!r:.80})")
+    return said

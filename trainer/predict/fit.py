@@ -21,7 +21,7 @@ from trainer.predict.deviations import nonnegative_line, searched
 from trainer.predict.observed import devices, observed, usage_of
 from trainer.predict.rollout_model import NeverDone, rolled_out
 from trainer.predict.workload import Workload, assumed_workload, drawn, sequences
-from trainer.run import CONFIG, METRICS, Gpu, ModelSize, StepReport
+from trainer.run import CONFIG, METRICS, Gpu, ModelSize, StepReport, needs_on
 from workflow.usage import PolicyRole
 
 WARM_UP = 1
@@ -219,11 +219,13 @@ def _rollout_factors(
     if not plays:
         return {}, 0.0
 
+    needed = needs_on(config, sizes, gpu.name, gpu.memory_bytes or None)
+
     def played(factors: Mapping[str, float]) -> list[float]:
         """ln(played / measured) of each step."""
         found = []
         for content, step, seconds in plays:
-            costs = costs_of(config, sizes, gpu, content, Seen(factors=dict(factors)))
+            costs = costs_of(config, sizes, gpu, content, Seen(factors=dict(factors)), needed)
             steady = costs.model_copy(update={"failures_per_hour": 0.0})
             found.append(math.log(rolled_out(config, steady, content, step).seconds / seconds))
         return found

@@ -57,7 +57,7 @@ def runs(draw: st.DrawFn) -> TrainConfig:
 
 
 @given(run=runs(), nodes=st.integers(1, 5), more=st.integers(1, 5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_more_nodes_are_not_predicted_slower(run: TrainConfig, nodes: int, more: int) -> None:
     """But for the order in which more run workers let requests come."""
     try:
@@ -68,7 +68,7 @@ def test_more_nodes_are_not_predicted_slower(run: TrainConfig, nodes: int, more:
 
 
 @given(run=runs(), nodes=st.integers(1, 20), more=st.integers(0, 10), most=st.integers(1, 100))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_what_is_tried_on_some_nodes_is_tried_on_more(run: TrainConfig, nodes: int, more: int, most: int) -> None:
     enough = [most] * len(run.policies)
     few = set(divisions(run, nodes, enough))
@@ -76,7 +76,7 @@ def test_what_is_tried_on_some_nodes_is_tried_on_more(run: TrainConfig, nodes: i
 
 
 @given(run=runs(), nodes=st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_what_is_found_can_be_trained(run: TrainConfig, nodes: int) -> None:
     try:
         found = best(run, nodes)
@@ -94,7 +94,7 @@ def test_what_is_found_can_be_trained(run: TrainConfig, nodes: int) -> None:
 
 
 @given(run=runs(), data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_divisions_are_compared_by_what_is_predicted_of_them(run: TrainConfig, data: st.DataObject) -> None:
     content = assumed_workload(run)
     search = _Search(run, 3, SIZES, GPUS["H100"], content, None)

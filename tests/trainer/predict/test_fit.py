@@ -85,7 +85,7 @@ def strange(report: StepReport, how: str) -> StepReport:
     staleness=st.integers(0, 3),
     given_program=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_any_run_is_fitted_or_told(
     lines: list[tuple[float, float, float, str]], repeated: bool, staleness: int, given_program: bool
 ) -> None:
