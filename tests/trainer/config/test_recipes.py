@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 
 from designer.check import check_program
+from engine.session import Run
 from sandbox import ProcessSandbox
-from trainer.config import TrainConfig
+from sandbox.conformance.scripted import Scripted
+from tasks.environments import begins, played, problem_of
+from tasks.problems import PlanPathLevel, SokobanLevel, SudokuLevel
+from trainer.config import RewardConfig, TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.run.planning import plan
+from trainer.update import PolicyObjective
+from workflow.completion import CompletionRequest
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 ALL = sorted(path.relative_to(RECIPES).as_posix() for path in RECIPES.rglob("*.toml"))
@@ -111,6 +117,81 @@ def test_the_single_agent_may_run() -> None:
             return report.findings
 
     assert asyncio.run(asyncio.wait_for(check(), 60)) == []
+
+
+GAMES = ("plan_path", "sokoban", "sudoku")
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_at_grpo_is_stronger_mas_setting(game: str) -> None:
+    """Section 5.1 and Appendix C.1; its shared setting."""
+    config = recipe(f"at_grpo_{game}.toml")
+    policy, rollout, branching = config.policies["p0"], config.rollout, config.rollout.branching
+    assert (policy.model, policy.learning_rate, policy.weight_decay) == ("Qwen/Qwen3-1.7B", 1e-6, 0.01)
+    assert policy.max_gradient_norm == 1.0
+    assert config.objective == PolicyObjective(mini_batches=2)
+    assert (config.objective.clip_low, config.objective.clip_high, config.objective.kl_coefficient) == (0.2, 0.2, 0)
+    assert branching is not None
+    assert (branching.candidates, branching.turns, branching.select, branching.score) == (4, 4, "best", "turn")
+    assert (rollout.questions, rollout.designs, rollout.executions, config.steps) == (32, 1, 1, 150)
+    assert (rollout.max_prompt_tokens, rollout.max_tokens, rollout.executor_temperature) == (16384, 4096, 1.0)
+    assert config.reward == RewardConfig(kind="turns", alpha=1.0, shaping="dense")
+    assert config.data[0].path.name == f"{game}.jsonl"
+
+
+WAYS = {
+    "plan_path": (PlanPathLevel(level="@#.\n..G"), '["D"]', '["R", "R"]'),
+    "sokoban": (SokobanLevel(level="#######\n#@$  .#\n#######"), '["R"]', '["R", "R"]'),
+    "sudoku": (SudokuLevel(level="1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 . ."), "[[4, 3, 2]]", "[[4, 4, 1]]"),
+}
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_the_program_of_games_is_played_by_a_tool_and_a_planner(game: str) -> None:
+    level, first, second = WAYS[game]
+    problem, source = problem_of(level), (RECIPES / "programs" / "game.py").read_text()
+    asked: list[CompletionRequest] = []
+
+    def reply(request: CompletionRequest) -> str:
+        asked.append(request)
+        action = first if len(asked) <= 2 else second
+        return f"```python\nprint({action!r})\n```" if request.agent == "Tool" else f"I adopt it.\n#### {action}"
+
+    async def go() -> Run:
+        async with ProcessSandbox(preload=("designer.check",)) as sandbox:
+            report = await check_program(source, sandbox)
+            assert report.findings == []
+            return await sandbox.run_program(source, problem.question, engine=Scripted(reply), game=begins(problem))
+
+    run = asyncio.run(asyncio.wait_for(go(), 60))
+    assert run.failure is None
+    steps = [step for step, _ in played(problem, run.trace.events)]
+    assert [(step.agent, step.commit, step.legal) for step in steps] == [
+        ("Tool", False, True), ("Planner", True, True), ("Tool", False, True), ("Planner", True, True),
+    ]  # fmt: skip
+    assert all(step.from_agent for step in steps)
+    assert steps[-1].solved
+    prompts = [request.messages[-1]["content"] for request in asked]  # pyright: ignore
+    assert all(problem.question in prompt for prompt in prompts)
+    assert f"It printed:\n\n{first}" in prompts[1]
+    assert f"Action 1: {first}" in prompts[2]
+    assert "Turn 2 of 4." in prompts[2], "the position now, and not the first one"
+    assert "Turn 1 of 4." not in prompts[2]
+
+
+def test_a_tool_that_writes_no_code_proposes_nothing() -> None:
+    problem = problem_of(WAYS["plan_path"][0])
+
+    async def go() -> Run:
+        async with ProcessSandbox() as sandbox:
+            source, engine = (RECIPES / "programs" / "game.py").read_text(), Scripted("No idea.")
+            return await sandbox.run_program(source, problem.question, engine=engine, game=begins(problem))
+
+    run = asyncio.run(asyncio.wait_for(go(), 60))
+    assert [(step.agent, step.commit, step.action) for step, _ in played(problem, run.trace.events)] == [
+        ("Planner", True, None)
+    ] * 4
+    assert run.failure is None
 
 
 def test_the_miniature_is_given_model_and_data_on_the_command_line(tmp_path: Path) -> None:
