@@ -269,6 +269,7 @@ def test_the_map_shows_the_tree() -> None:
         "recipes",
         "recipes/ablations",
         "recipes/cluster",
+        "recipes/programs",
         "docs",
         "tests",
     }
