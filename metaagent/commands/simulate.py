@@ -64,6 +64,8 @@ def main(
     from trainer.predict import best_division
 
     resolved = read_configuration(config, overrides or [])
+    if resolved.roles.agents:
+        usage_error("roles.agents: a simulation knows one policy for all agents. Fix: leave it out")
     counts = _counts(nodes)
     known = _known(resolved, gpu, fit)
     own = _tried(lambda: _own(resolved, known))

@@ -23,7 +23,7 @@ def print_plan(console: Console, planned: Plan, predicted: Mapping[str, Predicti
     """One block per policy, one for each kind of GPU of a cluster with what is `predicted` on it, one for the steps,
     one for the data. What the figures mean is said in `trainer.run.planning`."""
     for policy in planned.policies:
-        heading(console, f"Policy {policy.name}", " and ".join(policy.roles))
+        heading(console, f"Policy {policy.name}", " and ".join([*policy.roles, *policy.agents]))
         fields(console, _policy(policy, alone=not planned.cluster))
     for needs in planned.cluster:
         _print_needs(console, needs, (predicted or {}).get(needs.gpu))

@@ -75,9 +75,14 @@ class TrainConfig(Section):
         wrong = [
             f"roles.{role} = {name!r} names no policy. Fix: use one of {', '.join(self.policies)}"
             for role, name in self.role_policies.items()
+            if name not in self.policies and name not in self.roles.agents.values()
+        ]
+        wrong += [
+            f"roles.agents.{agent} = {name!r} names no policy. Fix: use one of {', '.join(self.policies)}"
+            for agent, name in self.roles.agents.items()
             if name not in self.policies
         ]
-        unused = sorted(set(self.policies) - set(self.role_policies.values()))
+        unused = sorted(set(self.policies) - set(self.role_policies.values()) - set(self.roles.agents.values()))
         wrong += [f"policies.{name} plays no role. Fix: name it in [roles], or leave it out" for name in unused]
         if self.rollout.program is not None and self.schedule != "executor-only":
             wrong.append(
@@ -88,8 +93,17 @@ class TrainConfig(Section):
             wrong.append(
                 'kl_roles = "all" says where a KL term holds, and there is none. Fix: objective.kl_coefficient'
             )
-        if self.kl_roles == "all" and len(set(self.role_policies.values())) > 1:
+        if self.kl_roles == "all" and len({*self.role_policies.values(), *self.roles.agents.values()}) > 1:
             wrong.append('kl_roles = "all" is for roles with one policy. Fix: "active", or one policy for both')
+        if self.roles.agents and self.rollout.program is None:
+            wrong.append(
+                "roles.agents names agents of a fixed program, and there is none. Fix: rollout.program, or one policy"
+            )
+        if self.roles.agents and self.cluster.layout != "one-process":
+            wrong.append(
+                f'roles.agents is for one process, and cluster.layout = "{self.cluster.layout}". Fix: '
+                'cluster.layout = "one-process", or one policy for all agents'
+            )
         wrong += self._nothing_to_compare()
         wrong += self._wrong_branching()
         wrong += self._unplaceable()
@@ -200,6 +214,10 @@ class TrainConfig(Section):
     @property
     def role_policies(self) -> dict[PolicyRole, str]:
         return {"designer": self.roles.designer, "executor": self.roles.executor}
+
+    def policy_of(self, role: PolicyRole, agent: str) -> str:
+        """Which policy plays an agent; of the Designer there is one."""
+        return self.role_policies[role] if role == "designer" else self.roles.agents.get(agent, self.roles.executor)
 
     def learning_rate(self, policy: str, active: Collection[PolicyRole]) -> float:
         """A policy's in a step in which the roles `active` learn."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, field_validator, model_validator
 
 from tasks.data import READERS
 from trainer.credit import (
@@ -135,6 +135,27 @@ class Roles(Section):
 
     designer: str = "p0"
     executor: str = "p0"
+    """Of all agents that `agents` does not name."""
+    agents: dict[str, str] = {}
+    """Policies of single agents, by their names in a fixed program (role-specialised policies of Stronger-MAS). Where
+    there are any and `executor` is left out, every agent has to be named."""
+    _has_others: bool = PrivateAttr(default=True)
+
+    @model_validator(mode="after")
+    def _of_agents_alone(self) -> Roles:
+        """What is left out is the first agent's, which then plays nobody else."""
+        self._has_others = not self.agents or "executor" in self.model_fields_set
+        first = next(iter(self.agents.values()), "p0")
+        if not self._has_others:
+            object.__setattr__(self, "executor", first)  # it is being made, and frozen then
+        if self.agents and "designer" not in self.model_fields_set:
+            object.__setattr__(self, "designer", self.executor)
+        return self
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there is a policy for agents that `agents` does not name."""
+        return self._has_others
 
 
 class DataConfig(Section):

@@ -60,10 +60,14 @@ def samples_by_policy(
     active: Collection[PolicyRole],
     *,
     anchored: bool = False,
+    agents: Mapping[str, str] | None = None,
 ) -> dict[str, list[Sample]]:
     """What each policy learns from: samples of the active roles only (Eq. 9), so that those of an inactive role change
     no gradient, whether or not the roles share a policy. With `anchored` a policy that learns gets its inactive role's
     samples, too, with an advantage of 0: nothing but a KL term says anything of them.
+
+    `agents` has the policies of single agents by their names, in place of the Executor's: each learns from what its own
+    agents said.
 
     Where both roles learn at once with one policy (`coupled`), they are one batch, in which each role's trajectories
     of a question are a group: the objective's `aggregation` says what counts as one.
@@ -74,9 +78,11 @@ def samples_by_policy(
         if role not in active and not (anchored and policies[role] in learning):
             continue
         for trajectory, advantage in credited(trees, role, rule):
-            samples.setdefault(policies[role], []).append(
+            own = (agents or {}).get(trajectory.coordinates.agent) if role == "executor" else None
+            policy = own or policies[role]
+            samples.setdefault(policy, []).append(
                 Sample(
-                    policy=policies[role],
+                    policy=policy,
                     token_ids=trajectory.token_ids,
                     loss_mask=trajectory.loss_mask,
                     behaviour_logprobs=trajectory.behaviour_logprobs,

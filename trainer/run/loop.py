@@ -22,7 +22,7 @@ import contextlib
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +42,7 @@ from trainer.samples import Sample
 from trainer.trees import QuestionTree
 from trainer.update import UpdateReport
 from workflow.failures import EngineFailed
+from workflow.usage import PolicyRole
 
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -173,7 +174,7 @@ class _Run:
         self.watch(Phase(step, "rollout"))
         seed = derived_seed(self.config.seed, "rollout", step)
         trees = await self.runtime.rollout(self.batches.at(step), seed, self.out / TRACES / f"step-{step:06}")
-        _check_versions(trees, {role: self.versions[name] for role, name in self.config.role_policies.items()})
+        _check_versions(trees, lambda role, agent: self.versions[self.config.policy_of(role, agent)])
         return trees
 
     async def _step(self) -> tuple[StepReport, Policies | None]:
@@ -186,7 +187,12 @@ class _Run:
             rollout_s = time.perf_counter() - began
         active = active_roles(step, config.schedule, config.stage_length)
         samples = samples_by_policy(
-            self.ahead[0], config.credit, config.role_policies, active, anchored=config.kl_roles == "all"
+            self.ahead[0],
+            config.credit,
+            config.role_policies,
+            active,
+            anchored=config.kl_roles == "all",
+            agents=config.roles.agents,
         )
         lessons = {
             name: Lesson(
@@ -283,14 +289,16 @@ def _shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
     return dealt
 
 
-def _check_versions(trees: Sequence[QuestionTree], versions: Mapping[str, int]) -> None:
-    """Every trajectory must come from the weights that its role's policy was to be rolled out with."""
+def _check_versions(trees: Sequence[QuestionTree], version: Callable[[PolicyRole, str], int]) -> None:
+    """Every trajectory must come from the weights that its policy was to be rolled out with: `version` by role and
+    agent."""
     for design in (design for tree in trees for design in tree.designs):
         drawn = [t for run in design.executions for t in run.trajectories]
         drawn += [candidate.trajectory for run in design.executions for candidate in run.candidates]
         for trajectory in [*design.trajectories, *drawn]:
-            if trajectory.weights_version != versions[trajectory.role]:
+            expected = version(trajectory.role, trajectory.coordinates.agent)
+            if trajectory.weights_version != expected:
                 raise RuntimeError(
                     f"a trajectory of {trajectory.coordinates} was drawn with {trajectory.weights_version}, not "
-                    f"with weights {versions[trajectory.role]}"
+                    f"with weights {expected}"
                 )

@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.by_agent import ByAgent
 from engine.local import TransformersEngine
-from engine.protocol import LiveEngine
+from engine.protocol import Engine, LiveEngine
 from engine.vllm import Transfer, VLLMEngine
 from sandbox.protocol import Sandbox
 from tasks.problems import Problem
@@ -23,6 +24,7 @@ from trainer.config import PolicyConfig, TrainConfig
 from trainer.credit import SINGLE_TURNS, RewardFunction, paper_reward
 from trainer.disk import Written
 from trainer.rollout import Rollout
+from trainer.run.cast import check_cast
 from trainer.run.runtime import PROBE_TOKENS, Lesson, StepsLost, Watch, backend_settings, vllm_options, write_each
 from trainer.run.step_report import SyncReport
 from trainer.trees import QuestionTree
@@ -63,6 +65,8 @@ class OneProcess:
     @asynccontextmanager
     async def opened(self, watch: Watch, out: Path) -> AsyncIterator[None]:
         self._watch = watch
+        if (program := self.config.rollout.program) is not None:
+            await check_cast(self.config.roles, program.read_text(encoding="utf-8"), self._sandbox)
         async with AsyncExitStack() as stack:
             for name in self.config.policies:
                 self._policies[name] = _policy(name, self.config, stack)
@@ -73,11 +77,15 @@ class OneProcess:
             await asyncio.to_thread(policy.backend.load, folder / name)
 
     async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
-        config, roles = self.config.rollout, self.config.role_policies
+        config, roles = self.config.rollout, self.config.roles
+        executor: Engine = self._policies[roles.executor].engine
+        if roles.agents:
+            own = {agent: self._policies[name].engine for agent, name in roles.agents.items()}
+            executor = ByAgent(own, executor)
         rollout = Rollout(
             config=config,
-            designer=self._policies[roles["designer"]].engine,
-            executor=self._policies[roles["executor"]].engine,
+            designer=self._policies[roles.designer].engine,
+            executor=executor,
             sandbox=self._sandbox,
             reward=self._reward,
             turn_reward=self.config.reward.of_turns,

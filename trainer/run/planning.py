@@ -30,6 +30,8 @@ class PolicyPlan(BaseModel):
     name: str
     model: str
     roles: list[PolicyRole]
+    agents: list[str] = []
+    """That it plays by name."""
     unknown: str | None = None
     missing: bool = False
     """Whether that is because there is no model, here or in Hugging Face's cache."""
@@ -191,22 +193,24 @@ def _source(source: DataConfig, per_step: int, config: TrainConfig) -> SourcePla
 
 def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:
     roles: list[PolicyRole] = [role for role, played_by in config.role_policies.items() if played_by == name]
+    agents = [agent for agent, played_by in config.roles.agents.items() if played_by == name]
     folder = model_folder(policy.model)
     if folder is None:
         reason = (
             f"{policy.model} is no folder here, and not in Hugging Face's cache. Fix: a model's folder, or "
             f"`hf download {policy.model} config.json` (a kilobyte; hf comes with huggingface_hub)"
         )
-        return PolicyPlan(name=name, model=policy.model, roles=roles, unknown=reason, missing=True)
+        return PolicyPlan(name=name, model=policy.model, roles=roles, agents=agents, unknown=reason, missing=True)
     try:
         size = model_size(folder)
     except UnknownSize as error:
-        return PolicyPlan(name=name, model=policy.model, roles=roles, unknown=str(error))
+        return PolicyPlan(name=name, model=policy.model, roles=roles, agents=agents, unknown=str(error))
     engine_bytes = engine_number_bytes(size, policy)
     return PolicyPlan(
         name=name,
         model=policy.model,
         roles=roles,
+        agents=agents,
         parameters=size.parameters,
         trained=trained_parameters(size, policy),
         memory=whole_policy(size, policy, config),

@@ -191,7 +191,7 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
         ("policies.p0.engine.knd = 1", "unknown key policies.p0.engine.knd; did you mean policies.p0.engine.kind?"),
         ("policies.p0.lora.rnk = 3", "unknown key policies.p0.lora.rnk; did you mean policies.p0.lora.rank?"),
         ("rollout.limits.wall = 1", "unknown key rollout.limits.wall; did you mean rollout.limits.wall_s?"),
-        ("roles.xyzzy = 'p0'", "unknown key roles.xyzzy; known here: designer, executor"),
+        ("roles.xyzzy = 'p0'", "unknown key roles.xyzzy; known here: designer, executor, agents"),
         ('rollout.designs = "8"', 'rollout.designs = "8" should be a valid integer'),
         ("rollout.designs = true", "rollout.designs = true should be a valid integer"),
         ("rollout.designs = 8.0", "rollout.designs = 8.0 should be a valid integer"),
@@ -267,6 +267,14 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
             'kl_roles = "all"',
             'kl_roles = "all" says where a KL term holds, and there is none. Fix: objective.kl_coefficient',
         ),
+        (
+            "roles = { designer = 'p0', agents.Ann = 'p1' }\nschedule = 'executor-only'\nrollout.program = 'x.py'",
+            "roles.agents.Ann = 'p1' names no policy. Fix: use one of p0",
+        ),
+        (
+            "roles.agents.Ann = 'p0'",
+            "roles.agents names agents of a fixed program, and there is none. Fix: rollout.program, or one policy",
+        ),
         ("roles.executor = 'p1'", "roles.executor = 'p1' names no policy. Fix: use one of p0"),
         ('policies.p1.model = "m"', "policies.p1 plays no role. Fix: name it in [roles], or leave it out"),
     ],
@@ -291,7 +299,7 @@ def test_mistakes_name_key_value_and_remedy(tmp_path: Path, line: str, told: str
         ("data.0.policies=1", "did you mean policies?"),
         ("roles.shar=1", "did you mean data.N.share?"),
         ("objective.extends=x", "known here: ratio, aggregation, clip_low, "),
-        ("roles.kl=1", "known here: designer, executor"),  # the beginning of a key of this table alone
+        ("roles.kl=1", "known here: designer, executor, agents"),  # the beginning of a key of this table alone
     ],
 )
 def test_an_unknown_key_is_looked_for_in_every_table(tmp_path: Path, override: str, hint: str) -> None:

@@ -151,3 +151,14 @@ def test_a_design_without_executions_by_agents_still_teaches_the_designer() -> N
     trajectories, rewards = outcomes([lone], "executor")
     assert len(trajectories) == len(rewards) == 2
     assert [a for _, a in credited([lone], "designer", "tree")] == pytest.approx([-1, 1], rel=1e-5)
+
+
+def test_agents_with_policies_of_their_own_are_learned_from_by_these() -> None:
+    policies: dict[PolicyRole, str] = {"designer": "d", "executor": "e"}
+    plain = samples_by_policy([TREE], "tree", policies, ["executor"])["e"]
+    apart = samples_by_policy(
+        TREE, "tree", policies, ["executor", "designer"], agents={"agent1": "one", "designer": "x"}
+    )
+    assert {name: len(samples) for name, samples in apart.items()} == {"d": 2, "e": 5, "one": 1}
+    assert [sample.policy for sample in apart["one"]] == ["one"]
+    assert sorted(sample.advantage for sample in [*apart["e"], *apart["one"]]) == sorted(s.advantage for s in plain)

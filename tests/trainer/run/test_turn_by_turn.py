@@ -15,8 +15,11 @@ pytest.importorskip("transformers")
 from toy import VOTE
 from training import configured, final_weights, metrics, run, teach, write_problems
 
+from engine.session import Run
+from sandbox.protocol import Sandbox
+from tasks import Problem
 from trainer.config import TrainConfig
-from workflow.trace import CandidateDrawn, Trace
+from workflow.trace import CandidateDrawn, Rewarded, RewardTerm, Trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -75,3 +78,42 @@ def test_a_killed_run_ends_as_an_unbroken_one(config: TrainConfig, undisturbed: 
     run(config, out, resume=True)
     assert metrics(out) == metrics(undisturbed)
     assert final_weights(out) == final_weights(undisturbed)
+
+
+async def by_ann(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
+    """How long Ann's reply is: what Bob says changes nothing."""
+    [said] = [len(turn.completion.text) for turn in run.trace.agent_turns if turn.completion and turn.agent == "Ann"]
+    return Rewarded(total=float(said), terms=[RewardTerm(name="length", value=float(said), weight=1.0, reason="it is")])
+
+
+def test_each_agents_policy_learns_from_its_own_groups_alone(config: TrainConfig, tmp_path: Path) -> None:
+    policy = config.policies["p0"].model_dump()
+    apart = TrainConfig.model_validate(
+        {
+            **config.model_dump(),
+            "steps": 1,
+            "policies": {"ann": policy, "bob": policy, "nobody": policy},
+            "roles": {"agents": {"Ann": "ann", "Bob": "bob"}, "executor": "nobody"},
+        }
+    )
+    run(apart, tmp_path / "run", reward=by_ann)
+    assert metrics(tmp_path / "run")[0]["silent_agents"] == {"Ann": 0.0, "Bob": 1.0}
+    start = (Path(policy["model"]) / "model.safetensors").read_bytes()
+    learned = {name: final_weights(tmp_path / "run", name) for name in apart.policies}
+    assert learned["bob"] == learned["nobody"], "no group of Bob's varies, and nobody else speaks"
+    assert learned["ann"] != learned["bob"]
+    assert len(learned["ann"]) == len(start)
+    assert metrics(tmp_path / "run")[0]["versions"] == {"ann": 1, "bob": 1, "nobody": 0}
+
+
+def test_a_name_that_no_agent_has_is_told_before_anything_is_loaded(config: TrainConfig, tmp_path: Path) -> None:
+    policy = config.policies["p0"].model_dump()
+    for agents, told in (
+        ({"Ana": "p0", "Bob": "p0"}, r"roles\.agents\.Ana: no agent of the program has this name\. Fix: 'Ann'"),
+        ({"Ann": "p0"}, r"agent 'Bob' of the program has no policy\. Fix: name it in roles\.agents"),
+    ):
+        wrong = TrainConfig.model_validate(
+            {**config.model_dump(), "policies": {"p0": policy}, "roles": {"agents": agents}}
+        )
+        with pytest.raises(ValueError, match=told):
+            run(wrong, tmp_path / "run")

@@ -1,0 +1,28 @@
+"""One engine for each agent: what an agent is asked goes to the engine of the policy that plays it.
+
+Which policy plays whom is the configuration's; nothing here knows a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.protocol import Engine
+from workflow.completion import Completion, CompletionRequest
+
+
+class ByAgent:
+    """Satisfies `engine.protocol.Engine`. `others` is asked for agents that have no engine of their own."""
+
+    def __init__(self, engines: Mapping[str, Engine], others: Engine) -> None:
+        self._engines, self._others = dict(engines), others
+
+    @property
+    def name(self) -> str:
+        return " + ".join(dict.fromkeys(engine.name for engine in (*self._engines.values(), self._others)))
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        return await self._engines.get(request.agent, self._others).complete(request)
+
+    async def close(self) -> None:
+        """Whoever made the engines closes them: several agents may share one."""
