@@ -146,8 +146,14 @@ def test_a_comparison_trains_tests_and_is_resumed(tmp_path: Path, monkeypatch: p
     drawn = [(out / f"seed-{seed}" / "start" / "problems" / "test.jsonl").read_bytes() for seed in (5, 6)]
     assert drawn[0] != drawn[1]
     assert len(list(out.glob("seed-*/start/fixed/*"))) == 3 * len(programs())
+    # What is kept is not made again, and what is not kept is made of what its folder has.
+    [kept] = (out / "runs" / "seed-6").glob("executor only*")
     (out / "seed-6" / "executor only" / "done").unlink()
     main(arguments)
+    assert not (out / "seed-6" / "executor only" / "done").exists()
+    kept.unlink()
+    main(arguments)
+    assert kept.exists()
     assert {path: path.read_bytes() for path in results} == results
     other = SMALL.model_copy(update={"cold_problems": 3000})
     (tmp_path / "other.json").write_text(other.model_dump_json())
@@ -156,5 +162,6 @@ def test_a_comparison_trains_tests_and_is_resumed(tmp_path: Path, monkeypatch: p
     # A recipe that has changed since, or another factor, is not answered with what is there.
     path = out / "seed-6" / "executor only" / "made_by.json"
     path.write_text(path.read_text().replace('"factor": ', '"factor": 1'))
+    kept.unlink()
     with pytest.raises(SystemExit, match=r"executor only holds attempts with job="):
         main(arguments)

@@ -157,7 +157,7 @@ def test_agents_with_policies_of_their_own_are_learned_from_by_these() -> None:
     policies: dict[PolicyRole, str] = {"designer": "d", "executor": "e"}
     plain = samples_by_policy([TREE], "tree", policies, ["executor"])["e"]
     apart = samples_by_policy(
-        TREE, "tree", policies, ["executor", "designer"], agents={"agent1": "one", "designer": "x"}
+        [TREE], "tree", policies, ["executor", "designer"], agents={"agent1": "one", "designer": "x"}
     )
     assert {name: len(samples) for name, samples in apart.items()} == {"d": 2, "e": 5, "one": 1}
     assert [sample.policy for sample in apart["one"]] == ["one"]
