@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from workflow.answers import Domain, code_answers, final_answer, game_answer, math_answers
+from engine.authorship_of_actions import Actions
+from workflow.answers import Domain, code_answers, final_answer, math_answers
 from workflow.completion import ChatMessage
 from workflow.text import (
     blocks,
@@ -56,8 +57,6 @@ class Said:
     agent: str
     text: str
     answers: dict[Domain, str]
-    told: list[str]
-    """Its instructions."""
 
 
 class Authorship:
@@ -70,13 +69,12 @@ class Authorship:
     hold this very code.
     """
 
-    def __init__(self, question: str = "") -> None:
-        self._question = question
+    def __init__(self, question: str = "", *, plays: bool = False) -> None:
+        """`plays`: whether the run plays a game, so that its answer is an action."""
+        self._actions = Actions(question) if plays else None
         self._said: list[Said] = []
-        self._printed: list[tuple[str, str]] = []
-        """Who wrote code that ran, and what it printed."""
         self._codes: dict[str, str] = {}
-        """What agents had run: code that stands in a call or a fence of theirs, and whose it is."""
+        """What agents had run: code of their own that stands in a call or a fence, and whose it is."""
         self._lines: set[str] = set()
         """Marked lines that may be repeated."""
         self._mentioned: set[str] = set()
@@ -104,7 +102,9 @@ class Authorship:
             if code is not None:
                 answers["code"] = code
             self._remember_code(agent, text, told)
-        self._said.append(Said(agent, text, answers, told))
+        self._said.append(Said(agent, text, answers))
+        if self._actions is not None:
+            self._actions.heard(agent, text, told)
         self._lines.update(marked_lines(text), marked_lines(delivery(text)[0]))
         self._mentioned |= _boxes_in(text)
         if "math" in answers:
@@ -114,25 +114,30 @@ class Authorship:
         calls = [call.arguments or {} for call in parse_tool_calls(text)]
         codes = [value for arguments in calls for value in arguments.values() if isinstance(value, str)]
         codes += [body for _, body in fences(text)]
-        self._codes.update((code.strip(), agent) for code in codes)
+        run = len(codes)
         codes += blocks("solution", text)
         if codes:
             even = [_even(text) for text in told]
-            self._shown += [_even(body) for body in codes[-REPEATABLE:] if not self._is_told(body, even)]
+            own = [not self._is_told(body, even) for body in codes]
+            self._codes.update((code.strip(), agent) for code, mine in zip(codes[:run], own, strict=False) if mine)
+            self._shown += [_even(body) for body, mine in zip(codes, own, strict=True) if mine][-REPEATABLE:]
 
     def ran(self, code: str, stdout: str, stdin: str = "") -> None:
         """What code printed: an agent's own, where the agent wrote the code, and it was given nothing to repeat."""
         agent = self._codes.get(code.strip())
         if not stdin and agent is not None:
             self._show(stdout[-MAX_PRINTED:])
-            self._printed.append((agent, stdout[-MAX_PRINTED:]))
+        if self._actions is not None:
+            self._actions.ran(agent if not stdin else None, stdout)
 
     def of(self, answer: str) -> str | None:
         """The agent that gave this answer, the latest first; None where no agent did.
 
-        Where nothing could be graded, the whole text counts, or its lines (nodes drop lines that echo a prompt), or
-        its delivery; that looks through the latest `SEARCHED` characters.
+        Of a game it is an action (`of_action`). Where nothing could be graded, the whole text counts, or its lines
+        (nodes drop lines that echo a prompt), or its delivery; that looks through the latest `SEARCHED` characters.
         """
+        if self._actions is not None:
+            return self._actions.of(answer, commit=False)
         wanted: list[tuple[Domain, str]] = [
             (domain, found) for domain in _DOMAINS if (found := _graded(answer, domain)) is not None
         ]
@@ -152,24 +157,15 @@ class Authorship:
                 return said.agent
         return None
 
-    def of_action(self, text: str) -> str | None:
-        """The agent whose reply acts in a game as this text does, or else the one whose code printed it, the latest
-        first. An action that stands in its instructions is its own only where the question, an agent or an agent's code
-        had it before."""
-        action = game_answer(text)
-        if action is None:
-            return None
-        key = _bare(action)
-        free = any(key in _bare(known) for known in (self._question, *(printed for _, printed in self._printed)))
-        for number in reversed(range(len(self._said))):
-            said = self._said[number]
-            if game_answer(said.text) == action and (
-                free
-                or not any(key in _bare(told) for told in said.told)
-                or any(key in _bare(earlier.text) for earlier in self._said[:number])
-            ):
-                return said.agent
-        return next((agent for agent, printed in reversed(self._printed) if game_answer(printed) == action), None)
+    def of_action(self, text: str, *, commit: bool = False) -> str | None:
+        """The agent one of whose replies acts in a game as this text does, or whose code printed it, the latest first.
+        With `commit` that reply is used up: it acts once."""
+        return self._actions.of(text, commit) if self._actions is not None else None
+
+    def seen(self, text: str) -> None:
+        """What the host has said of the game."""
+        if self._actions is not None:
+            self._actions.seen(text)
 
     def _show(self, text: str) -> None:
         """From now on this may be repeated."""
@@ -239,11 +235,6 @@ def _trimmed(code: str) -> str:
 
 def _key(box: str) -> str:
     return "".join(box.split())
-
-
-def _bare(action: str) -> str:
-    """An action, or a text that may hold it, without what JSON and Python write in two ways."""
-    return re.sub(r"[\s'\"]+", "", action)
 
 
 def _even(text: str) -> str:

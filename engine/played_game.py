@@ -7,20 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.authorship import MAX_READ, Authorship
+from engine.authorship import Authorship
 from engine.protocol import SteppingEngine
 from workflow.environment import Observation
 from workflow.failures import ProgramFailed
 from workflow.game import Game
 from workflow.requests import Act, Observe
 from workflow.trace import EnvironmentStepped
-
-
-def check_action(request: Act) -> None:
-    """Raises `ProgramFailed` for a text that nobody would read for an action."""
-    if len(request.text) > MAX_READ:
-        reason = f"an action of {request.agent!r} has {len(request.text):,} characters; the limit is {MAX_READ:,}"
-        raise ProgramFailed("ActionTooLong", f"{reason}; hand on the agent's reply alone")
 
 
 class PlayedGame:
@@ -42,14 +35,18 @@ class PlayedGame:
             raise ProgramFailed("NoEnvironment", reason)
         if self._stepping is not None:
             return await self._stepping.play(key, request, lambda: self._performed(path, request))
-        return self._performed(path, request)
+        return self._performed(path, request)[0]
 
-    def _performed(self, path: str, request: Observe | Act) -> Observation:
+    def _performed(self, path: str, request: Observe | Act) -> tuple[Observation, str | None]:
+        """What is seen, and whose action it was."""
         before = self._game
         assert before is not None
         if isinstance(request, Observe):
-            return before.observe(request.agent)
+            seen = before.observe(request.agent)
+            self._authorship.seen(seen.text)
+            return seen, None
         played = before.act(request.agent, request.text)
+        author = self._authorship.of_action(request.text, commit=request.commit)
         if request.commit:
             self._game = played.after
         self._record(
@@ -58,7 +55,7 @@ class PlayedGame:
                 agent=request.agent,
                 text=request.text,
                 commit=request.commit,
-                from_agent=self._authorship.of_action(request.text),
+                from_agent=author,
                 action=played.action,
                 legal=played.legal,
                 wrong=played.wrong,
@@ -68,4 +65,5 @@ class PlayedGame:
                 solved=played.after.solved,
             )
         )
-        return played.seen
+        self._authorship.seen(played.seen.text)
+        return played.seen, author

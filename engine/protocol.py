@@ -18,6 +18,8 @@ from workflow.requests import Act, CodeReply, CodeRun, Observe
 if TYPE_CHECKING:
     from engine.run_clock import RunClock
 
+Perform = Callable[[], tuple[Observation, str | None]]
+"""Does in a game what was asked: what is seen then, and which agent wrote the action."""
 CodeRunner = Callable[[CodeRun], Awaitable[CodeReply]]
 
 
@@ -78,7 +80,7 @@ class SteppingEngine(Engine, Protocol):
         """Answer a code run as `complete` does an agent call."""
         ...
 
-    async def play(self, key: str, request: Observe | Act, perform: Callable[[], Observation]) -> Observation:
+    async def play(self, key: str, request: Observe | Act, perform: Perform) -> Observation:
         """Answer what is asked of a game with what `perform` returns, which is called once, at the request's turn."""
         ...
 

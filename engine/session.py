@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from engine.authorship import MAX_READ, Authorship
 from engine.guarded import completed
 from engine.limit_counter import LimitCounter
-from engine.played_game import PlayedGame, check_action
+from engine.played_game import PlayedGame
 from engine.protocol import CodeRunner, Engine, SteppingEngine
 from engine.run_clock import RunClock
 from workflow.completion import (
@@ -68,7 +68,7 @@ from workflow.trace import (
 _LIMITS, _SAMPLING = Limits(), Sampling()
 _ROLES = ("system", "user", "assistant", "tool")
 MAX_PROMPT = 1 << 20
-"""Characters of all turns of one agent call together."""
+"""Characters of all turns of one agent call together, and of its tools."""
 
 Sink = Callable[[Event], None]
 
@@ -169,7 +169,7 @@ class Session:
         self._output: list[str] = []
         self._calling: dict[str, AgentTurn] = {}
         self._run: Run | None = None
-        self._authorship = Authorship(question)
+        self._authorship = Authorship(question, plays=game is not None)
         self._playing = PlayedGame(game, self._authorship, self._stepping, self._played)
         self._record(
             RunStarted(
@@ -210,12 +210,11 @@ class Session:
         if isinstance(request, AgentCall):
             self._counter.spend("agent_calls", 1)
             size = sum(len(str(turn.get("content", ""))) for turn in request.messages)
+            size += len(str(request.tools)) if request.tools else 0
             if size > MAX_PROMPT:
                 reason = f"the prompt of {request.agent!r} has {size:,} characters; the limit is {MAX_PROMPT:,}"
                 raise ProgramFailed("PromptTooLong", f"{reason}; hand on deliveries, not whole transcripts")
         else:
-            if isinstance(request, Act):
-                check_action(request)
             if isinstance(request, ToolCall):
                 self._record(
                     ToolCalled(

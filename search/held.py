@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.protocol import CodeRunner
+from engine.protocol import CodeRunner, Perform
 from engine.run_clock import RunClock
 from engine.session import Run
 from search.paths import AgentStep, AnyStep, Asked, CodeStep, GameStep, Path
@@ -31,7 +31,7 @@ DROP_TIMEOUT_S = 10.0
 class _Asked:
     request: Asked
     reply: asyncio.Future[Any]
-    perform: Callable[[], Observation] | None = None
+    perform: Perform | None = None
     """Of what is asked of a game."""
 
 
@@ -70,10 +70,10 @@ class HeldRun:
     async def run_code(self, key: str, request: CodeRun) -> CodeReply:
         return await self._ask(key, request)
 
-    async def play(self, key: str, request: Observe | Act, perform: Callable[[], Observation]) -> Observation:
+    async def play(self, key: str, request: Observe | Act, perform: Perform) -> Observation:
         return await self._ask(key, request, perform)
 
-    async def _ask(self, key: str, request: Asked, perform: Callable[[], Observation] | None = None) -> Any:
+    async def _ask(self, key: str, request: Asked, perform: Perform | None = None) -> Any:
         asked = self._asked[key] = _Asked(request, asyncio.get_running_loop().create_future(), perform)
         self._some.set()
         return await asked.reply
@@ -170,7 +170,8 @@ class HeldRun:
         perform = self._asked[key].perform
         assert perform is not None
         assert isinstance(request, (Observe, Act))
-        return GameStep.of(key, request, perform())
+        seen, author = perform()
+        return GameStep.of(key, request, seen, author)
 
     def _answer(self, step: AnyStep) -> None:
         reply = self._taken(step.key)

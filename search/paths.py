@@ -104,18 +104,20 @@ class GameStep(_Step):
     text: str | None
     """None where it only looked."""
     commit: bool
+    author: str | None = None
+    """Who wrote the action; None where no agent did, and where it only looked."""
     reply: Observation
 
     @classmethod
-    def of(cls, key: str, request: Observe | Act, reply: Observation) -> GameStep:
+    def of(cls, key: str, request: Observe | Act, reply: Observation, author: str | None) -> GameStep:
         acts = isinstance(request, Act)
         text, commit = (request.text, request.commit) if acts else (None, False)
-        return cls.model_construct(key=key, agent=request.agent, text=text, commit=commit, reply=reply)
+        return cls.model_construct(key=key, agent=request.agent, text=text, commit=commit, author=author, reply=reply)
 
     def mismatch(self, request: Asked) -> str | None:
         if not isinstance(request, (Observe, Act)):
             return f"{_named(request)}, recorded was a look at the game or a move in it"
-        asked = self.of(self.key, request, self.reply)
+        asked = self.of(self.key, request, self.reply, self.author)
         return None if asked == self else f"it plays as {_played(asked)}, recorded was {_played(self)}"
 
     def reached(self) -> list[Any]:

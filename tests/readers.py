@@ -22,6 +22,7 @@ from designer.guidance import (
     signature_of,
 )
 from engine.authorship import Authorship
+from engine.authorship_of_actions import Actions
 from engine.chat import split_reasoning
 from engine.tool_form import ToolForm, in_our_form, native_messages
 from tasks.code.asserts import read_reply
@@ -94,6 +95,16 @@ def prompted(text: str) -> None:
     )
 
 
+def acted(text: str) -> list[str | None]:
+    """Actions in a game, with prompts as long as there can be."""
+    authorship, told = Authorship(text[:1000], plays=True), [ChatMessage(role="user", content=text)]
+    authorship.seen(text[:5000])
+    for reply in (text[:300], text[1:], "[U, R]", text[-ANSWER:]):
+        authorship.heard("a", told, reply)
+    authorship.ran(text, text)
+    return [authorship.of_action(text), authorship.of(text[:300])]
+
+
 def answered(text: str) -> list[str | None]:
     """Answers that nobody can grade, after replies as long as there can be."""
     authorship = Authorship()
@@ -150,6 +161,7 @@ READERS: dict[str, Reader] = {
     "label": reader(ANSWER, label_problem, label_problem),
     "authorship": reader(ANSWER, heard, Authorship),
     "authorship of a long prompt": reader(PROMPT, prompted, Authorship),
+    "authorship of an action": reader(PROMPT, acted, Actions),
     "authorship of a plain answer": reader(ANSWER, answered, Authorship),
     "program": reader(ANSWER, extract_program, extract_program),
     "features": reader(PROBLEM, features_of, features_of, domain_of, clean, without_figures, count_examples,

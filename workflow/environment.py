@@ -12,6 +12,7 @@ from typing import Any
 from workflow.bridge import perform
 from workflow.checks import contract
 from workflow.failures import ContractError
+from workflow.labels import label_problem
 from workflow.messages import Message
 from workflow.requests import Act, Observe
 
@@ -34,18 +35,25 @@ class Environment:
     @contract
     def observe(self, agent: str) -> Observation:
         """What `agent` sees of the game now: `text`, and whether it is `done`."""
-        return perform(Observe(agent))
+        return perform(Observe(_named(agent)))
 
     @contract
     def act(self, agent: str, text: Any) -> Observation:
         """Do what a reply of `agent`, text or a `Message`, says, and see where that leads. Its action is what stands
         after the last `####`, or the delivery, or the whole text; it earns something only where an agent wrote it."""
-        return perform(Act(agent, _text_of(text)))
+        return perform(Act(_named(agent), _text_of(text)))
 
     @contract
     def propose(self, agent: str, text: Any) -> Observation:
         """What `act` would lead to. Nothing is done."""
-        return perform(Act(agent, _text_of(text), commit=False))
+        return perform(Act(_named(agent), _text_of(text), commit=False))
+
+
+def _named(agent: str) -> str:
+    problem = label_problem(agent) if agent else "is empty"
+    if problem:
+        raise ContractError(f"Environment: argument 'agent', a name, {problem} (got {agent!r:.80})")
+    return agent
 
 
 def _text_of(said: Any) -> str:

@@ -140,7 +140,18 @@ class JailSandbox(ABC):
         return session.finish(outcome.answer, outcome.failure)
 
     async def describe(self, source: str, question: str = "") -> Description:
-        job = {"op": "describe", "source": source, "question": question, "seed": 0, "game": False}
+        """Nobody knows what problem a program will be run on: one that names `environment` is let play first, and is
+        described without a game where that shows nothing."""
+        if "environment" not in source:
+            return await self._describe(source, question, game=False)
+        played = await self._describe(source, question, game=True)
+        if played.graph is not None:
+            return played
+        plain = await self._describe(source, question, game=False)
+        return played if plain.graph is None else plain
+
+    async def _describe(self, source: str, question: str, *, game: bool) -> Description:
+        job = {"op": "describe", "source": source, "question": question, "seed": 0, "game": game}
         async with self._computing, self._spawner("program") as spawner:
             session = Session(_NoEngine(), question=question, program=source, limits=DESCRIBE_LIMITS)
             try:

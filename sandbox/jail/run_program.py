@@ -47,6 +47,13 @@ from workflow.scheduler import Issued, Scheduler
 PROGRAM = "<program>"
 _PRINT_CHUNK = 8192
 _PRINT_FRAME = 1 << 20
+_CANNED_POSITION = """Turn 1 of 4.
+
+@..
+...
+..G
+
+You (@) are at row 1, column 1; the goal (G) is at row 3, column 3."""
 _CANNED_GAME = 50
 """Replies after which a game is over that a program plays while it is only described."""
 _MAX_CANNED = 500
@@ -82,7 +89,7 @@ class _Described(Exception):
 def _canned(request: Leaf, number: int) -> AgentReply | ToolReply | CodeReply | Observation:
     """What a program hears while it is only described, so that it goes on to what it runs next; `number` counts it."""
     if isinstance(request, (Observe, Act)):
-        return Observation("@G", done=number > _CANNED_GAME)
+        return Observation(_CANNED_POSITION, done=number > _CANNED_GAME)
     if isinstance(request, CodeRun):
         return CodeReply(0, "1\n", "")
     if isinstance(request, ToolCall):
@@ -116,8 +123,7 @@ class _Program:
         self.channel = channel
         self.question: str = job["question"]
         self.describing: bool = job["op"] == "describe"
-        # Nobody knows what problem a program will be run on that is only described: those that play are let play.
-        environment = Environment() if self.describing or job["game"] else None
+        environment = Environment() if job["game"] else None
         begin(self.globals, self.question, job["seed"], environment)
 
     def write(self, text: str) -> None:

@@ -18,7 +18,9 @@ MOST = 1000
 """Moves or edits of one action."""
 LONGEST = 1 << 16
 """Characters of one action."""
-_BARE = re.compile(r"\[\s*+[UDLR]\s*+(?:,\s*+[UDLR]\s*+)*+\]")
+DEEPEST = 3
+"""Brackets within one another, of which no action needs more than two."""
+_BARE = re.compile(r"\[\s*+'?[UDLR]'?\s*+(?:,\s*+'?[UDLR]'?\s*+)*+\]")
 
 
 class UnreadableError(ValueError):
@@ -27,7 +29,7 @@ class UnreadableError(ValueError):
 
 def moves_in(text: str) -> tuple[str, ...]:
     """The moves that a text makes: a JSON list of U, D, L, R; the letters may do without quotes, as in the paper's
-    prompts. Raises `UnreadableError`."""
+    prompts, or with Python's. Raises `UnreadableError`."""
     said = _said(text)
     value = re.findall("[UDLR]", said) if _BARE.fullmatch(said) else _json(said)
     if not isinstance(value, list):
@@ -52,10 +54,7 @@ def check_length(value: list[Any]) -> None:
 
 def shown(value: Any) -> str:
     """A JSON value in a message."""
-    try:
-        said = json.dumps(value)
-    except RecursionError:
-        return "something nested deep"
+    said = json.dumps(value)
     return said if len(said) <= 60 else said[:57] + "..."
 
 
@@ -69,12 +68,21 @@ def _said(text: str) -> str:
 
 
 def _json(said: str) -> Any:
+    if _depth(said) > DEEPEST:  # how deep a parser goes depends on who calls it
+        raise UnreadableError("no JSON: nested too deep")
     try:
         return json.loads(said, parse_constant=_no_number)
-    except RecursionError:
-        raise UnreadableError("no JSON: nested too deep") from None
     except ValueError as error:
         raise UnreadableError(f"no JSON: {error}") from None
+
+
+def _depth(said: str) -> int:
+    """Of brackets, wherever they stand."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", said):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _no_number(name: str) -> NoReturn:

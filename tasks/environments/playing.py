@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tasks.environments import plan_path, sokoban, sudoku
+from tasks.environments.actions import LONGEST
 from tasks.environments.machine import LevelError, State, Step
 from tasks.environments.sokoban_search import costs
 from tasks.environments.sudoku_search import SearchTooLong, fillings
@@ -65,12 +66,12 @@ def act(state: State, agent: str, text: str) -> Step[State]:
     """What a reply does: its action is what stands after the last `####`, or the delivery, or the whole text
     (`workflow.answers.game_answer`).
 
-    Each takes a turn. One that cannot be read changes nothing else, and one that is illegal ends where it is. In a game
-    that is over nothing is read.
+    Each takes a turn; a text is read from its end, as far as an action may be long. One that cannot be read changes
+    nothing else, and one that is illegal ends where it is. In a game that is over nothing is read.
     """
     if state.done:
         return Step(state, state, None, 0, "the game is over")
-    step = state.play(text)
+    step = state.play(text[-LONGEST:])
     return dataclasses.replace(step, after=dataclasses.replace(step.after, turn=state.turn + 1))
 
 

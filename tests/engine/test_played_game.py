@@ -8,7 +8,6 @@ import pytest
 from fake_engines import CannedEngine
 
 from engine import run_workflow
-from engine.authorship import MAX_READ
 from engine.session import Run
 from sandbox.conformance.scripted import Steps
 from workflow import AgentNode, Workflow, WorkflowNode
@@ -68,8 +67,8 @@ def test_acts_change_the_game_and_proposals_do_not() -> None:
         ("A", False, "A", "0", "1", True),
         ("A", True, "A", "0", "1", True),
         ("B", True, None, "1", "1", False),
-        ("A", True, "A", "1", "2", True),
-        ("A", True, "A", "2", "3", True),
+        ("A", True, None, "1", "2", True),  # a reply acts once
+        ("A", True, None, "2", "3", True),
     ]
     assert [(each.done, each.solved, each.wrong) for each in steps(run)][2:] == [
         (False, False, "only go"),
@@ -97,11 +96,10 @@ def test_where_there_is_no_game_the_run_says_so() -> None:
     assert "the problem is no game. Fix: play only where `environment` is not None" in failure.message
 
 
-def test_a_text_that_nobody_reads_is_no_action() -> None:
-    run = played(lambda environment, agent, said: environment.act("A", "x" * (MAX_READ + 1)))
-    assert run.failure is not None
-    assert "an action of 'A' has 262,145 characters; the limit is 262,144" in run.failure.message
-    assert steps(run) == []
+@pytest.mark.parametrize("name", ["", "A\nB", "A\u202eB", "x" * 201])
+def test_a_bad_name_is_an_error_of_the_program(name: str) -> None:
+    with pytest.raises(ContractError, match="argument 'agent', a name, "):
+        Environment().act(name, "go")
 
 
 @pytest.mark.parametrize("wrong", [7, None, ["go"]])

@@ -17,7 +17,7 @@ from tasks.environments import propose, reset
 from tasks.grading import grade
 from tasks.problems import Problem
 from workflow.agent import DELIVERY_REQUEST, FROM, content_after
-from workflow.answers import final_answer, game_answer
+from workflow.answers import final_answer
 from workflow.text import blocks, delivery, strip_echo
 from workflow.trace import AgentTurn, EnvironmentStepped, Rewarded, RewardTerm
 
@@ -64,31 +64,25 @@ async def correctness(problem: Problem, run: Run, sandbox: Sandbox) -> tuple[flo
         return 0.0, "there is no answer"
     if run.answer_from is None:
         return 0.0, "the answer stands in no agent's reply"
-    if problem.domain == "game" and not _is_an_agents_action(run.answer, run.trace.agent_turns):
-        return 0.0, "the action stands in no agent's reply"
     graded = await grade(problem, run.answer, sandbox, stop_at_failure=True)
     return float(graded.correct), graded.verdict
 
 
 def _moves(run: Run) -> list[EnvironmentStepped]:
-    """What a run did in its game."""
-    return [event for event in run.trace.events if isinstance(event, EnvironmentStepped) and event.commit]
+    """What a run did in its game, while it was under way."""
+    steps = (event for event in run.trace.events if isinstance(event, EnvironmentStepped))
+    return [step for step in steps if step.commit and step.before != step.after]
 
 
 def _played_out(moves: list[EnvironmentStepped]) -> tuple[float, str]:
     """Whether a game that was played is solved, by agents alone."""
     if not moves[-1].solved:
         return 0.0, f"not solved, {len(moves)} actions"
-    foreign = next((number for number, move in enumerate(moves, 1) if move.from_agent is None), None)
+    # One that did nothing needs no author.
+    foreign = next((n for n, move in enumerate(moves, 1) if move.action and move.from_agent is None), None)
     if foreign is not None:
         return 0.0, f"action {foreign} of {len(moves)} stands in no agent's reply"
     return 1.0, f"solved, {len(moves)} actions"
-
-
-def _is_an_agents_action(answer: str, turns: Iterable[AgentTurn]) -> bool:
-    """Whether an agent's reply acts as the answer does: a program may not add an action to what an agent wrote."""
-    action = game_answer(answer)
-    return any(turn.completion is not None and game_answer(turn.completion.text) == action for turn in turns)
 
 
 def _solution_format(problem: Problem, run: Run) -> tuple[float, str]:

@@ -3,7 +3,8 @@
 r = alpha * team + local, with alpha = 1. What an agent did is read off the path of its run and played again: what it
 acted, or else what it proposed, if the action is its own. One that acts is scored as the paper's planner, one that
 proposes as its tool; a proposal's team reward is that of the position it would lead to. Where the paper leaves a
-choice: a list of moves scores only as a whole, and what does nothing has no progress, also where nothing got worse.
+choice: a list scores only as a whole, what does nothing has no progress, also where nothing got worse, and the team's
+part is that of the turn's own position, also where the paper broadcasts that of the end.
 How games are played is in `tasks.environments`; rewards of whole runs are in `trainer.credit.reward`.
 """
 
@@ -29,13 +30,11 @@ from tasks.environments import (
     sudoku,
 )
 from tasks.problems import Problem
-from workflow.answers import game_answer
-from workflow.completion import Completion
 from workflow.trace import Rewarded, RewardTerm
 
 Shaping = Literal["dense", "outcome"]
 """Whether rewards follow what an action achieves (B.3 to B.5), or that a game is solved and a format kept (B.6)."""
-TurnReward = Callable[[Problem, Decision, Completion, Position], Rewarded]
+TurnReward = Callable[[Problem, Decision, Position], Rewarded]
 FORMAT, PLAY, PROGRESS = 0.1, 0.1, 0.8
 """The weights of all games, for planner and tool."""
 
@@ -53,14 +52,13 @@ class Move:
 def turn_reward(
     problem: Problem,
     decision: Decision,
-    reply: Completion,
     position: Position,
     alpha: float = 1.0,
     shaping: Shaping = "dense",
 ) -> Rewarded:
-    """Of a reply to a decision, which led to a position. Raises ValueError where the problem is no game."""
+    """Of the reply to a decision that led to a position. Raises ValueError where the problem is no game."""
     before = _state_after(problem, decision.path.steps)
-    move = _move(before, decision, reply, position)
+    move = _move(before, decision, position)
     after = before if move is None else move.step.after
     team, seen = _team(before, after, shaping)
     terms = [RewardTerm(name="team", value=team, weight=alpha, reason=seen), *_local(move, shaping)]
@@ -77,19 +75,18 @@ def _state_after(problem: Problem, steps: Sequence[AnyStep]) -> State:
     return state
 
 
-def _move(before: State, decision: Decision, reply: Completion, position: Position) -> Move | None:
-    """The last thing done as the agent before the next decision, acts before proposals; None where there is none of its
-    own."""
+def _move(before: State, decision: Decision, position: Position) -> Move | None:
+    """The last thing done before the next decision with an action that the agent wrote, acts before proposals; None
+    where there is none."""
     done = position.path.steps[len(decision.path.steps) + 1 :]
-    codes = [step for step in done if isinstance(step, CodeStep) and step.code.strip() in reply.text]
-    said = {game_answer(reply.text), *(game_answer(code.reply.stdout) for code in codes)} - {None}
+    codes = [step for step in done if isinstance(step, CodeStep)]
+    ran = all(code.reply.exit_status == 0 and code.reply.limit is None for code in codes)
     state, found = before, None
     for step in done:
         if not isinstance(step, GameStep) or step.text is None:
             continue
         played = act(state, step.agent, step.text)
-        if step.agent == decision.request.agent and game_answer(step.text) in said and (found is None or step.commit):
-            ran = all(code.reply.exit_status == 0 and code.reply.limit is None for code in codes)
+        if step.author == decision.request.agent and not state.done and (found is None or step.commit):
             found = Move(played, not step.commit, ran)
         state = played.after if step.commit else state
     return found
@@ -139,6 +136,8 @@ def _progress(move: Move) -> tuple[str, float, str]:
     step, before, after = move.step, move.step.before, move.step.after
     if not step.applied:
         return "progress", 0.0, "nothing was done"
+    if not step.legal:
+        return "progress", 0.0, "not all of it is legal"
     if isinstance(before, SudokuState) and isinstance(after, SudokuState):
         if move.proposed:
             return "edits", float(step.legal), step.wrong or "all edits are legal"

@@ -16,7 +16,17 @@ from sandbox.protocol import Sandbox
 from tasks import CallTest, CallTests, PlanPathLevel, Problem, StdinTest, StdinTests
 from tasks.environments import begins, problem_of
 from trainer.credit.reward import FORMAT_WEIGHT, conversations, correctness, delivery_format, paper_reward
-from workflow import AgentNode, Context, DebateNode, EnsembleNode, ReflectionNode, ToolRegistry, Workflow, WorkflowNode
+from workflow import (
+    AgentNode,
+    Context,
+    DebateNode,
+    EnsembleNode,
+    Message,
+    ReflectionNode,
+    ToolRegistry,
+    Workflow,
+    WorkflowNode,
+)
 from workflow.completion import Completion, CompletionRequest, Usage
 from workflow.environment import Environment
 from workflow.failures import EngineFailed, LimitExceeded, ProgramFailed, ProgramRejected, SandboxUnavailable
@@ -118,7 +128,7 @@ def test_metaagent_x_eq_10(in_jail: InJail, planner: str, solver: str, expected:
 )
 def test_a_game_is_rewarded_for_its_answer_as_one_action(in_jail: InJail, said: str, values: tuple[float, ...]) -> None:
     game = problem_of(PlanPathLevel(level="@#\n.G"))
-    ended = run(single(), {"Solver": said}, game)
+    ended = run(single(), {"Solver": said}, game, game=begins(game))
     reward = in_jail(lambda sandbox: paper_reward(game, ended, sandbox))
     assert explained(reward) == pytest.approx(values)
     assert reasons(reward)[1] == ("Solver's answer is an action" if values[2] else "Solver's answer is not an action")
@@ -126,10 +136,14 @@ def test_a_game_is_rewarded_for_its_answer_as_one_action(in_jail: InJail, said: 
 
 def test_an_action_that_the_program_adds_to_an_agents_answer_is_nobodys(in_jail: InJail) -> None:
     game = problem_of(PlanPathLevel(level="@#\n.G"))
-    ended = run(single(), {"Solver": "\\boxed{8}"}, game)
-    assert ended.answer_from == "Solver"
-    added = ended.model_copy(update={"answer": '\\boxed{8}\n#### ["D", "R"]'})
-    assert in_jail(lambda sandbox: correctness(game, added, sandbox)) == (0.0, "the action stands in no agent's reply")
+
+    class Adds(WorkflowNode):
+        def process(self, context: Any) -> Any:
+            said = AgentNode("Solver", "Solve.").process(context)
+            return Message(content=said.content + '\n#### ["D", "R"]')
+
+    ended = run(Workflow("w").add_node(Adds("Adds")), {"Solver": "\\boxed{8}"}, game, game=begins(game))
+    assert in_jail(lambda sandbox: correctness(game, ended, sandbox)) == (0.0, "the answer stands in no agent's reply")
 
 
 SQUARE = problem_of(PlanPathLevel(level="@#\n.G"))
@@ -159,6 +173,7 @@ class Player(WorkflowNode):
         (['["U"]'], "", (0.4, 0, 1, 1), "not solved, 4 actions"),
         (["down"], "", (0.2, 0, 0, 1), "not solved, 4 actions"),
         (["down"], '["D", "R"]', (0.2, 0, 0, 1), "action 1 of 1 stands in no agent's reply"),
+        (["", '["D", "R"]'], "", (1.3, 1, 0.5, 1), "solved, 2 actions"),  # what does nothing needs no author
     ],
 )
 def test_a_game_that_is_played_is_rewarded_for_where_it_ends(

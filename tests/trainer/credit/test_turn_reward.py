@@ -50,7 +50,7 @@ def rewards(problem: Problem, *replies: str, adds: Any = str, **options: Any) ->
             decision, said = position, Completion(text=reply)
             assert isinstance(decision, Decision)
             position = await branching.go_on(decision, said)
-            found.append(turn_reward(problem, decision, said, position, **options))
+            found.append(turn_reward(problem, decision, position, **options))
         await branching.close()
         return found
 
@@ -71,7 +71,7 @@ def explained(reward: Rewarded) -> dict[str, float]:
         (PATH, '["R"]', 0.25 + 1.0, {"team": 0.25, "format": 1, "legal": 1, "shortest": 1}),
         (PATH, '["R", "R"]', 0.5 + 1.0, {"team": 0.5, "format": 1, "legal": 1, "shortest": 1}),
         (PATH, '["R", "R", "D", "D"]', 1 + 1.0, {"team": 1, "format": 1, "legal": 1, "shortest": 1}),
-        (PATH, '["R", "D"]', 0.25 + 0.1, {"team": 0.25, "format": 1, "legal": 0, "shortest": 0}),  # R, then a wall
+        (PATH, '["R", "D"]', 0.25 + 0.1, {"team": 0.25, "format": 1, "legal": 0, "progress": 0}),  # R, then a wall
         (PATH, '["R", "L"]', 0.2, {"team": 0, "format": 1, "legal": 1, "shortest": 0}),
         (PATH, "[]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),
         (PATH, "right", 0.0, {"team": 0, "format": 0}),
@@ -106,12 +106,12 @@ def test_who_acts_is_scored_as_the_planner(problem: Problem, reply: str, total: 
     [
         (PATH, '["R", "R"]', 0.5 + 1.0, {"team": 0.5, "format": 1, "legal": 1, "distance": 1}),
         (PATH, '["R", "L"]', 0.0 + 1.0, {"team": 0, "format": 1, "legal": 1, "distance": 1}),  # it has not grown
-        (PATH, '["R", "D"]', 0.25 + 0.9, {"team": 0.25, "format": 1, "legal": 0, "distance": 1}),
+        (PATH, '["R", "D"]', 0.25 + 0.1, {"team": 0.25, "format": 1, "legal": 0, "progress": 0}),
         (WALLED, '["D", "D"]', 0.2, {"team": 0, "format": 1, "legal": 1, "distance": 0}),
         (PATH, "[]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),
         (SOKOBAN, '["R", "R"]', 0.5 + 1.0, {"team": 0.5, "format": 1, "legal": 1, "potential": 1}),
         (SUDOKU, "[[4, 1, 4]]", 1.0, {"team": 0, "format": 1, "legal": 1, "edits": 1}),
-        (SUDOKU, "[[4, 1, 4], [4, 2, 4]]", 0.2, {"team": 0, "format": 1, "legal": 1, "edits": 0}),  # nothing crashed
+        (SUDOKU, "[[4, 1, 4], [4, 2, 4]]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),  # nothing crashed
     ],
 )
 def test_who_proposes_is_scored_as_the_tool(

@@ -81,9 +81,15 @@ def test_a_killed_run_ends_as_an_unbroken_one(config: TrainConfig, undisturbed: 
 
 
 async def by_ann(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
-    """How long Ann's reply is: what Bob says changes nothing."""
-    [said] = [len(turn.completion.text) for turn in run.trace.agent_turns if turn.completion and turn.agent == "Ann"]
-    return Rewarded(total=float(said), terms=[RewardTerm(name="length", value=float(said), weight=1.0, reason="it is")])
+    """What Ann says: what Bob says changes nothing."""
+    [said] = [
+        sum(map(ord, turn.completion.text)) % 10
+        for turn in run.trace.agent_turns
+        if turn.completion and turn.agent == "Ann"
+    ]
+    return Rewarded(
+        total=float(said), terms=[RewardTerm(name="letters", value=float(said), weight=1.0, reason="their sum")]
+    )
 
 
 def test_each_agents_policy_learns_from_its_own_groups_alone(config: TrainConfig, tmp_path: Path) -> None:
@@ -97,7 +103,8 @@ def test_each_agents_policy_learns_from_its_own_groups_alone(config: TrainConfig
         }
     )
     run(apart, tmp_path / "run", reward=by_ann)
-    assert metrics(tmp_path / "run")[0]["silent_agents"] == {"Ann": 0.0, "Bob": 1.0}
+    silent = metrics(tmp_path / "run")[0]["silent_agents"]
+    assert silent["Ann"] < silent["Bob"] == 1
     start = (Path(policy["model"]) / "model.safetensors").read_bytes()
     learned = {name: final_weights(tmp_path / "run", name) for name in apart.policies}
     assert learned["bob"] == learned["nobody"], "no group of Bob's varies, and nobody else speaks"

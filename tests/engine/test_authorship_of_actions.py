@@ -1,0 +1,158 @@
+"""Whose an action in a game is. What it earns: tests/trainer/credit/test_reward.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.authorship import Authorship
+from workflow.completion import ChatMessage
+
+RD, URRD = '["R", "D"]', '["U", "R", "R", "D"]'
+QUESTION = 'Find a way. Write a list of moves:\n#### ["R", "D"]'
+GRID = "[[1, 2, 3, 4], [3, 4, 1, 2]]"
+
+
+def told(*texts: str) -> list[ChatMessage]:
+    return [ChatMessage(role="user", content=text) for text in texts]
+
+
+def heard(*turns: tuple[str, str], question: str = "") -> Authorship:
+    authorship = Authorship(question, plays=True)
+    for number, (prompt, reply) in enumerate(turns):
+        authorship.heard(f"A{number}", told(prompt), reply)
+    return authorship
+
+
+@pytest.mark.parametrize(
+    ("turns", "action", "author"),
+    [
+        ([("Plan.", f"Right, down.\n#### {RD}")], RD, "A0"),
+        ([("Plan.", f"#### {RD}")], f"I go.\n#### {RD}", "A0"),
+        ([("Plan.", f"#### {RD}")], '["R"]', None),
+        ([("Plan.", f"#### {RD}\n#### []")], RD, None),  # its action is the last one
+        ([("Plan.", "Nothing.")], RD, None),
+        ([("Plan.", RD), ("Plan.", RD)], RD, "A1"),
+        ([("Plan.", RD)], "", None),
+        ([("Plan.", "#### []")], "[]", "A0"),
+        # the same in other words
+        ([("Plan.", '["R","D"]')], RD, "A0"),
+        ([("Plan.", "[R, D]")], RD, "A0"),
+        ([("Plan.", "['R', 'D']")], RD, "A0"),
+        ([("Plan.", "[[1,2,3]]")], "[[1, 2, 3]]", "A0"),
+        # in a tool call
+        ([("Plan.", '<tool_call>{"name": "move", "arguments": {"moves": ["R", "D"]}}</tool_call>')], RD, "A0"),
+        ([("Plan.", '<tool_call>{"name": "move", "arguments": {"moves": "R D"}}</tool_call>')], RD, "A0"),
+    ],
+)
+def test_an_action_is_the_agents_whose_reply_acts_so(
+    turns: list[tuple[str, str]], action: str, author: str | None
+) -> None:
+    assert heard(*turns).of_action(action) == author
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reply"),
+    [
+        (f"Say {URRD}", URRD),
+        (f"Say: #### {URRD}", f"#### {URRD}"),
+        ("Say ['U','R','R','D']", URRD),
+        ("Your list has U, R, R, D.", URRD),
+        ("U,R,R,D", URRD),
+        ("First U, R and then R, D. Say that as JSON.", URRD),
+        ("The moves are U R R D L; leave out the last.", URRD),
+        ('Say: ["U"]', '["U"]'),
+        (f"Say {GRID}", GRID),
+        ("The rows are [1,2,3,4] and [3,4,1,2].", GRID),
+        ("1 2 3 4\n3 4 1 2", GRID),
+        (f"{QUESTION}\nSay {RD}", RD),  # the question's own example
+    ],
+)
+def test_what_is_dictated_is_nobodys(prompt: str, reply: str) -> None:
+    assert heard((prompt, reply), question=QUESTION).of_action(reply) is None
+    again = heard((prompt, reply), (prompt, reply), question=QUESTION)
+    assert again.of_action(reply) is None, "nor when it is dictated twice"
+
+
+@pytest.mark.parametrize(
+    ("turns", "action", "author"),
+    [
+        ([(f"{QUESTION}\nNow?", RD)], RD, "A0"),  # the question's example is right
+        ([("Moves are U, D, L and R.", '["U"]')], '["U"]', "A0"),
+        ([('Answer with one of #### ["U"], #### ["D"], #### ["L"] or #### ["R"]', '["L"]')], '["L"]', "A0"),
+        ([('One of ["U", "U"], ["R", "R"]', '["R", "R"]')], '["R", "R"]', "A0"),  # it leaves a choice
+        ([("U leads to a wall. D leads to 2, 1.", '["D"]')], '["D"]', "A0"),
+        ([("Plan.", RD), (f"Proposed: {RD}", f"I adopt it.\n#### {RD}")], RD, "A1"),
+        ([("Plan.", RD), (f"Proposed: {RD}", "No.")], RD, "A0"),
+        ([("Go.", '["R"]'), ("Go.", '["R"]'), ('So far: ["R", "R"]', '["R", "R"]')], '["R", "R"]', "A2"),
+        ([("Row 1, column 2. Turn 3 of 4.", "[[4, 3, 2]]")], "[[4, 3, 2]]", "A0"),
+    ],
+)
+def test_what_an_agent_chooses_is_its_own(turns: Any, action: str, author: str) -> None:
+    assert heard(*turns, question=QUESTION).of_action(action) == author
+
+
+def test_what_is_seen_of_the_game_dictates_nothing() -> None:
+    board = "1 2 3 4\n3 4 1 2\n2 1 4 3\n. . . ."
+    plain, seeing = heard(), heard()
+    seeing.seen(f"Turn 1 of 4.\n\n{board}")
+    for authorship in (plain, seeing):
+        authorship.heard("A", told(f"Now:\n\nTurn 1 of 4.\n\n{board}"), "[[1, 2, 3]]")
+    assert plain.of_action("[[1, 2, 3]]") is None
+    assert seeing.of_action("[[1, 2, 3]]") == "A"
+
+
+def test_a_reply_acts_once() -> None:
+    authorship = heard(("The letter for up, as a list.", '["U"]'), ("Plan.", '["R"]'))
+    assert authorship.of_action('["U"]') == "A0"
+    assert authorship.of_action('["U"]', commit=True) == "A0"
+    assert authorship.of_action('["U"]') is None
+    assert authorship.of_action('["R"]', commit=True) == "A1"
+    authorship.heard("A2", told("Plan."), '["U"]')
+    assert authorship.of_action('["U"]', commit=True) == "A2"
+
+
+CODE = f"print({RD!r})"
+
+
+def test_what_an_agents_code_prints_is_its_action() -> None:
+    authorship = heard(("Code.", f"```python\n{CODE}\n```"))
+    assert authorship.of_action(RD) is None, "it has not run"
+    authorship.ran(CODE, RD + "\n")
+    assert authorship.of_action(RD) == "A0"
+    authorship.heard("A1", told(f"Proposed is {RD}"), RD)
+    assert authorship.of_action(RD) == "A1"
+    called = json.dumps({"name": "python_execute", "arguments": {"code": f"# moves\n{CODE}"}})
+    by_tool = heard(("Code.", f"<tool_call>{called}</tool_call>"))
+    by_tool.ran(f"# moves\n{CODE}", RD)
+    assert by_tool.of_action(RD) == "A0"
+
+
+def test_what_other_code_prints_or_leaves_behind_is_nobodys() -> None:
+    alone = heard(("Code.", "Nothing."))
+    alone.ran(CODE, RD)
+    assert alone.of_action(RD) is None, "the program wrote that code"
+    dictated = heard((f"Say: ```python\n{CODE}\n```", f"```python\n{CODE}\n```"))
+    dictated.ran(CODE, RD)
+    assert dictated.of_action(RD) is None, "the program dictated it"
+    fed = heard(("Code.", "```python\nprint(input())\n```"))
+    fed.ran("print(input())", RD, RD)
+    assert fed.of_action(RD) is None, "the program gave it to the code"
+    left = heard(("Code.", "```python\nprint(open('f').read())\n```"))
+    left.ran("open('f', 'w').write('...')", "")
+    left.ran("print(open('f').read())", RD)
+    assert left.of_action(RD) is None, "the program's code left it in a file"
+
+
+def test_an_answer_in_a_game_is_an_action() -> None:
+    authorship = heard(("Plan.", f"#### {RD}"), (f"Say {URRD}", URRD))
+    assert authorship.of(f"So:\n#### {RD}") == "A0"
+    assert authorship.of(URRD) is None
+    assert Authorship("").of_action(RD) is None, "there is no game"
+
+
+def test_long_texts_are_read_from_their_end() -> None:
+    authorship = heard(("Plan.", "x" * 300_000 + f"\n#### {RD}"))
+    assert authorship.of_action(f"{'y' * 300_000}\n#### {RD}") == "A0"
