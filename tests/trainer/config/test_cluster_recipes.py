@@ -106,7 +106,7 @@ def test_nothing_of_the_papers_setting_is_changed(name: str, models: list[str]) 
     assert [policy.model for policy in config.policies.values()] == models
     paper = placeless(PAPER)
     if len(models) == 2:
-        paper["roles"] = {"designer": "p0", "executor": "p1"}
+        paper["roles"] = {"designer": "p0", "executor": "p1", "agents": {}}
         paper["policies"] = {"p0": paper["policies"]["p0"], "p1": paper["policies"]["p0"]}
     assert placeless(config) == paper
     assert sum(policy.update.ranks for policy in config.policies.values()) == (4 if name == "two_nodes" else 8)
