@@ -47,7 +47,9 @@ def tree(designer: int, executor: int, candidate: int) -> QuestionTree:
 
 
 def test_what_other_weights_have_drawn_is_an_error_wherever_it_stands() -> None:
-    versions = {"designer": 3, "executor": 7}
+    def versions(role: str, agent: str) -> int:
+        return {"designer": 3, "executor": 7}[role]
+
     _check_versions([tree(3, 7, 7)], versions)
     for wrong, said in (((4, 7, 7), (4, 3)), ((3, 6, 7), (6, 7)), ((3, 7, 5), (5, 7))):
         told = re.compile(rf"of {said[0]}.* was drawn with {said[0]}, not with weights {said[1]}")
