@@ -40,6 +40,10 @@ MAX_PRINTED = 16 << 10
 REPEATABLE = 8
 """Pieces of code in one reply, the last ones, that others may repeat."""
 
+RUNNABLE = 32
+"""Pieces of code in one reply, the last ones, that count as the agent's own where they are run. Each is looked for in
+the whole prompt."""
+
 SEARCHED = 1 << 20
 """Characters of replies, the latest first, that are searched for an answer that nobody could grade."""
 OCCURRENCES = 1000
@@ -114,13 +118,13 @@ class Authorship:
         calls = [call.arguments or {} for call in parse_tool_calls(text)]
         codes = [value for arguments in calls for value in arguments.values() if isinstance(value, str)]
         codes += [body for _, body in fences(text)]
-        run = len(codes)
-        codes += blocks("solution", text)
-        if codes:
+        solutions = blocks("solution", text)[-REPEATABLE:]
+        if codes or solutions:
             even = [_even(text) for text in told]
-            own = [not self._is_told(body, even) for body in codes]
-            self._codes.update((code.strip(), agent) for code, mine in zip(codes[:run], own, strict=False) if mine)
-            self._shown += [_even(body) for body, mine in zip(codes, own, strict=True) if mine][-REPEATABLE:]
+            own = [body for body in codes[-RUNNABLE:] if not self._is_told(body, even)]
+            self._codes.update((code.strip(), agent) for code in own)
+            own += [body for body in solutions if not self._is_told(body, even)]
+            self._shown += [_even(body) for body in own[-REPEATABLE:]]
 
     def ran(self, code: str, stdout: str, stdin: str = "") -> None:
         """What code printed: an agent's own, where the agent wrote the code, and it was given nothing to repeat."""

@@ -65,5 +65,6 @@ class PlayedGame:
                 solved=played.after.solved,
             )
         )
-        self._authorship.seen(played.seen.text)
+        # What went wrong is told in the words of the action, which may be the program's.
+        self._authorship.seen(played.after.observe(request.agent).text)
         return played.seen, author

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from engine.protocol import WatchedEngine
 from metaagent.terminal.console import safe, stderr
-from workflow.trace import AgentTurn, CodeRan, EnvironmentStepped, Event, LimitHit, ToolCalled
+from workflow.trace import AgentTurn, CodeRan, Event, LimitHit, ToolCalled
 
 
 def counting_bar(console: Console) -> Progress:
@@ -131,9 +131,6 @@ class LiveProgress:
         if isinstance(event, CodeRan):
             how = f"limit {event.limit}" if event.limit else f"exit status {event.exit_status}"
             return Text.assemble(("  code  ", "dim"), f"{how}, {event.duration_s:.2f} s")
-        if isinstance(event, EnvironmentStepped) and event.commit:
-            came = "solved" if event.solved else event.wrong or ("not solved" if event.done else "goes on")
-            return Text.assemble(("  game  ", "dim"), (event.agent, "bold"), f"  {came}")
         if isinstance(event, LimitHit):
             return Text.assemble(("  limit ", "dim"), (f"{event.limit_kind}={event.limit:g}", "red"))
         return None

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
+from fake_engines import CannedEngine
 
-from engine.authorship import Authorship
+from engine import run_workflow
+from engine.authorship import RUNNABLE, Authorship
+from tasks.environments import begins, problem_of
+from tasks.problems import SudokuLevel
+from workflow import AgentNode, Context, Workflow, WorkflowNode
 from workflow.completion import ChatMessage
+from workflow.environment import Environment
+from workflow.trace import EnvironmentStepped
 
 RD, URRD = '["R", "D"]', '["U", "R", "R", "D"]'
 QUESTION = 'Find a way. Write a list of moves:\n#### ["R", "D"]'
@@ -104,6 +112,29 @@ def test_what_is_seen_of_the_game_dictates_nothing() -> None:
     assert seeing.of_action("[[1, 2, 3]]") == "A"
 
 
+def test_a_program_cannot_put_an_action_into_what_is_seen() -> None:
+    """What went wrong is told in the words of the action, which the program has chosen."""
+    node = Workflow("w").add_node(Smuggles("S"))
+    run = asyncio.run(
+        asyncio.wait_for(run_workflow(node, QUESTION, CannedEngine("[[4, 1, 4]]"), game=begins(OPEN)), 30)
+    )
+    proposed, acted = (event for event in run.trace.events if isinstance(event, EnvironmentStepped))
+    assert "4, 1, 4" in proposed.wrong
+    assert acted.action == [[4, 1, 4]]
+    assert acted.from_agent is None
+
+
+OPEN = problem_of(SudokuLevel(level="1 2 3 4\n3 4 1 2\n2 1 4 3\n. . . ."))
+
+
+class Smuggles(WorkflowNode):
+    def process(self, context: Any) -> Any:
+        seen = Environment().propose("A", '["4, 1, 4"]')
+        said = AgentNode("A", "Copy.").process(Context.for_question(seen.text))
+        Environment().act("A", said)
+        return said
+
+
 def test_a_reply_acts_once() -> None:
     authorship = heard(("The letter for up, as a list.", '["U"]'), ("Plan.", '["R"]'))
     assert authorship.of_action('["U"]') == "A0"
@@ -156,3 +187,19 @@ def test_an_answer_in_a_game_is_an_action() -> None:
 def test_long_texts_are_read_from_their_end() -> None:
     authorship = heard(("Plan.", "x" * 300_000 + f"\n#### {RD}"))
     assert authorship.of_action(f"{'y' * 300_000}\n#### {RD}") == "A0"
+
+
+def test_a_thousand_pieces_of_code_are_not_each_looked_for_in_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    plain = Authorship._is_told
+
+    def counted(self: Authorship, code: str, shown: list[str]) -> bool:
+        looked.append(code)
+        return plain(self, code, shown)
+
+    monkeypatch.setattr(Authorship, "_is_told", counted)
+    fences = [f"```python\nprint({number})\n```" for number in range(1000)]
+    authorship = heard(("Code.", "\n".join(fences)))
+    assert len(looked) <= RUNNABLE + 10
+    authorship.ran("print(999)", RD)
+    assert authorship.of_action(RD) == "A0"

@@ -15,3 +15,15 @@ workflow = Workflow("two").add_node(ReflectionNode("Check", solver, num_iteratio
 """
 FOUR = Problem(id="p/4", question="What is 2 + 2?", domain="math", gold="4")
 SIX = Problem(id="p/6", question="What is 3 + 3?", domain="math", gold="6")
+PLAYS = """
+from workflow import AgentNode, Workflow
+def ask(name, text):
+    return Workflow(name).add_node(AgentNode(name, "Write moves.", max_turns=1)).run(text)
+seen = environment.observe("Tool")
+while not seen.done:
+    proposal = ask("Tool", seen.text)
+    environment.propose("Tool", proposal)
+    seen = environment.act("Planner", ask("Planner", seen.text + " Proposed: " + proposal.content))
+answer = seen.text
+"""
+"""A tool proposes and a planner acts, until a game is over."""

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
+from small_problems import PLAYS
 from token_engine import TokenEngine
 
 from sandbox import ProcessSandbox
@@ -24,17 +25,6 @@ from trainer.trees import QuestionTree
 from workflow.completion import CompletionRequest
 from workflow.failures import EngineFailed
 
-PLAYS = """
-from workflow import AgentNode, Workflow
-def ask(name, text):
-    return Workflow(name).add_node(AgentNode(name, "Write moves.", max_turns=1)).run(text)
-seen = environment.observe("Tool")
-while not seen.done:
-    proposal = ask("Tool", seen.text)
-    environment.propose("Tool", proposal)
-    seen = environment.act("Planner", ask("Planner", seen.text + " Proposed: " + proposal.content))
-answer = seen.text
-"""
 LEVELS = [problem_of(PlanPathLevel(level=level, turns=3)) for level in ("@...\n.#..\n...G", "@..\n...\n#.G", "@.\n.G")]
 POLICIES = {"designer": "p0", "executor": "p0"}
 

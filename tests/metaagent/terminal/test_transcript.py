@@ -3,6 +3,7 @@
 import json
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,6 +18,7 @@ from workflow.trace import (
     CandidateDrawn,
     CodeRan,
     Delivered,
+    EnvironmentStepped,
     Event,
     LimitHit,
     Printed,
@@ -107,6 +109,33 @@ def test_transcript_tells_the_run_in_order() -> None:
         place = text.find(piece, place + 1)
         assert place >= 0, f"{piece!r} is missing, or not in its place, in:\n{text}"
     assert text.count("You are a solver") == 1, "a later turn repeats no prompt"
+
+
+def acted(text: str, **how: Any) -> EnvironmentStepped:
+    plain = {"commit": True, "legal": True, "before": "a", "after": "b", "done": False, "solved": False}
+    return EnvironmentStepped(agent="Planner", text=text, **{**plain, **how})
+
+
+def test_what_was_done_in_a_game_is_told_with_who_wrote_it() -> None:
+    events: list[Event] = [
+        EVENTS[0],
+        acted("x", commit=False, action=["U"], from_agent="Planner"),
+        acted("x", action=["R", "U"], from_agent="Planner", legal=False, wrong="move 2 of 2, U, leads into a wall"),
+        acted("x", action=["R"]),
+        acted("x", legal=False, wrong="nothing is said"),
+        acted("x", action=["D"], from_agent="Tool", done=True, solved=True),
+        acted("x", action=["D"], from_agent="Planner", done=True),
+        EVENTS[-1],
+    ]
+    told = [line.strip() for line in transcript(events).splitlines() if line.startswith("  game ")]
+    assert [line.removeprefix("game").strip() for line in told] == [
+        'Planner proposes ["U"]',
+        'Planner acts ["R", "U"]; move 2 of 2, U, leads into a wall',
+        'Planner acts ["R"]; said by no agent',
+        "Planner acts no action; said by no agent; nothing is said",
+        'Planner acts ["D"]; said by Tool; solved',
+        'Planner acts ["D"]; not solved',
+    ]
 
 
 def test_full_transcript_cuts_nothing() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_problems import FOUR, SIX
+from small_problems import FOUR, PLAYS, SIX
 from token_engine import TokenEngine
 
 from engine.session import Run
@@ -131,17 +131,6 @@ def test_alg_1_with_two_agents_and_four_candidates() -> None:
     assert {c.trajectory.coordinates.execution for c in run.candidates} == {0, 1, 2, 3}
 
 
-PLAYS = """
-from workflow import AgentNode, Workflow
-def ask(name, text):
-    return Workflow(name).add_node(AgentNode(name, "Write moves.", max_turns=1)).run(text)
-seen = environment.observe("Tool")
-while not seen.done:
-    proposal = ask("Tool", seen.text)
-    environment.propose("Tool", proposal)
-    seen = environment.act("Planner", ask("Planner", seen.text + " Proposed: " + proposal.content))
-answer = seen.text
-"""
 GAME = problem_of(PlanPathLevel(level="@..\n.#.\n..G", turns=2))
 MOVES = {
     "Tool": ['["L"]', '["R"]', '["R", "R"]', "right"],
