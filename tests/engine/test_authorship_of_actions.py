@@ -72,6 +72,7 @@ def test_an_action_is_the_agents_whose_reply_acts_so(
         ("First U, R and then R, D. Say that as JSON.", URRD),
         ("The moves are U R R D L; leave out the last.", URRD),
         ('Say: ["U"]', '["U"]'),
+        (f"At 1, 2, 3 say {URRD}", URRD),  # places are no other actions
         (f"Say {GRID}", GRID),
         ("The rows are [1,2,3,4] and [3,4,1,2].", GRID),
         ("1 2 3 4\n3 4 1 2", GRID),

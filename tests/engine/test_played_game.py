@@ -98,8 +98,14 @@ def test_where_there_is_no_game_the_run_says_so() -> None:
 
 @pytest.mark.parametrize("name", ["", "A\nB", "A\u202eB", "x" * 201])
 def test_a_bad_name_is_an_error_of_the_program(name: str) -> None:
-    with pytest.raises(ContractError, match="argument 'agent', a name, "):
-        Environment().act(name, "go")
+    environment = Environment()
+    for call in (
+        environment.observe,
+        lambda who: environment.act(who, "go"),
+        lambda who: environment.propose(who, "go"),
+    ):
+        with pytest.raises(ContractError, match="argument 'agent', a name, "):
+            call(name)
 
 
 @pytest.mark.parametrize("wrong", [7, None, ["go"]])

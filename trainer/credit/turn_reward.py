@@ -76,8 +76,8 @@ def _state_after(problem: Problem, steps: Sequence[AnyStep]) -> State:
 
 
 def _move(before: State, decision: Decision, position: Position) -> Move | None:
-    """The last thing done before the next decision with an action that the agent wrote, acts before proposals; None
-    where there is none."""
+    """The last thing done before the next decision with an action that the agent wrote; None where there is none, or
+    the game was over."""
     done = position.path.steps[len(decision.path.steps) + 1 :]
     codes = [step for step in done if isinstance(step, CodeStep)]
     ran = all(code.reply.exit_status == 0 and code.reply.limit is None for code in codes)
@@ -86,7 +86,7 @@ def _move(before: State, decision: Decision, position: Position) -> Move | None:
         if not isinstance(step, GameStep) or step.text is None:
             continue
         played = act(state, step.agent, step.text)
-        if step.author == decision.request.agent and not state.done and (found is None or step.commit):
+        if step.author == decision.request.agent and not state.done:
             found = Move(played, not step.commit, ran)
         state = played.after if step.commit else state
     return found
@@ -140,7 +140,7 @@ def _progress(move: Move) -> tuple[str, float, str]:
         return "progress", 0.0, "not all of it is legal"
     if isinstance(before, SudokuState) and isinstance(after, SudokuState):
         if move.proposed:
-            return "edits", float(step.legal), step.wrong or "all edits are legal"
+            return "edits", 1.0, "all edits are legal"
         cells, filled = len(after.cells) ** 2, sudoku.newly_filled(Step(before, after, step.action, step.applied))
         return "filled", filled / cells, f"{filled} of {cells} cells newly filled"
     if isinstance(before, SokobanState) and isinstance(after, SokobanState):

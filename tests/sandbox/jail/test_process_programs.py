@@ -214,3 +214,34 @@ def test_what_is_wrong_with_a_program_is_a_finding(jail, monkeypatch, source, li
     [finding] = description.findings
     assert text in finding.message
     assert finding.line == line
+
+
+SOLVES = "    Workflow('Solves').add_node(AgentNode('A', 'x')).run(question)"
+PLAYS = """
+from workflow import AgentNode, Workflow
+{first}
+    flow = Workflow("Plays").add_node(AgentNode("Planner", "Act."))
+    seen = environment.observe("Planner")
+    while not seen.done:
+        turn, board, situation = seen.text.split("\\n\\n")
+        seen = environment.act("Planner", flow.run(board))
+{then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "name"),
+    [
+        ("if environment is not None:", "", "Plays"),
+        ("if environment:", "else:\n    Workflow('Solves').add_node(AgentNode('A', 'x')).run(question)", "Plays"),
+        (
+            "if False:",
+            "if environment is None:\n    Workflow('Solves').add_node(AgentNode('A', 'x')).run(question)",
+            "Solves",
+        ),
+    ],
+)
+def test_a_program_that_plays_is_described_whatever_it_will_be_run_on(jail, first, then, name):
+    description = jail.run(jail.sandbox.describe(PLAYS.format(first=first, then=then)))
+    assert description.findings == []
+    assert description.graph.name == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -209,3 +210,22 @@ def test_the_question_tells_rules_level_and_how_to_act() -> None:
         assert "####" in question
         assert "at most 4 lists" in question
     assert path_moves(PATH.level) == 4
+
+
+def at_depth(depth: int, work: Callable[[], str]) -> str:
+    return work() if depth == 0 else at_depth(depth - 1, work)
+
+
+@pytest.mark.parametrize("brackets", [4, 100, 900, 990, 30_000])
+def test_what_an_action_does_hangs_on_nobodys_stack(brackets: int) -> None:
+    """How deep a parser may go depends on who calls it."""
+    state = reset(problem_of(PlanPathLevel(level="@.\n.G")))
+    said = {at_depth(depth, lambda: act(state, "A", "[" * brackets + "]" * brackets).wrong) for depth in (0, 200, 600)}
+    assert said == {"no JSON: nested too deep"}
+
+
+def test_a_text_is_read_from_its_end() -> None:
+    state = reset(problem_of(PlanPathLevel(level="@.\n.G")))
+    long = "x" * 70_000
+    assert act(state, "A", f'{long}\n#### ["R"]').applied == 1
+    assert not act(state, "A", f'<delivery>["R"]</delivery>{long}').readable

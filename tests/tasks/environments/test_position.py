@@ -1,5 +1,7 @@
 """A game as a run plays it, and what it has done, read back from its Trace."""
 
+from dataclasses import replace
+
 import pytest
 
 from tasks.environments import Position, begins, played, problem_of, reset
@@ -70,5 +72,7 @@ def test_a_game_that_was_played_is_played_again() -> None:
     other = problem_of(PlanPathLevel(level="@.\n.G"))
     with pytest.raises(ValueError, match=f"not of problem '{other.id}': action 1"):
         played(other, events)
+    with pytest.raises(ValueError, match="action 1"):
+        played(PATH, [replace(events[0], after="other")])
     with pytest.raises(ValueError, match="action 2"):
         played(PATH, [events[0], events[2]])

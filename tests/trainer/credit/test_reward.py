@@ -185,6 +185,20 @@ def test_a_game_that_is_played_is_rewarded_for_where_it_ends(
     assert reasons(reward)[0] == reason
 
 
+def test_what_is_done_after_the_end_changes_nothing(in_jail: InJail) -> None:
+    class Late(WorkflowNode):
+        def process(self, context: Any) -> Any:
+            said = AgentNode("Planner", "Plan.").process(context)
+            for text in (said, "pass", said):
+                Environment().act("Planner", text)
+            return said
+
+    ended = run(Workflow("w").add_node(Late("L")), {"Planner": '["D", "R"]'}, SQUARE, game=begins(SQUARE))
+    reward = in_jail(lambda sandbox: paper_reward(SQUARE, ended, sandbox))
+    assert reasons(reward)[0] == "solved, 1 actions"
+    assert explained(reward) == pytest.approx((1.4, 1, 1, 1))
+
+
 def test_proposals_earn_nothing(in_jail: InJail) -> None:
     class Proposes(WorkflowNode):
         def process(self, context: Any) -> Any:

@@ -39,12 +39,14 @@ class Turns(WorkflowNode):
         return said
 
 
-def rewards(problem: Problem, *replies: str, adds: Any = str, **options: Any) -> list[Rewarded]:
+def rewards(
+    problem: Problem, *replies: str, adds: Any = str, node: WorkflowNode | None = None, **options: Any
+) -> list[Rewarded]:
     """Of each reply, in their order: Tool, Planner, Tool, Planner."""
 
     async def go() -> list[Rewarded]:
-        node = Workflow("w").add_node(Turns(adds))
-        branching = Branching(trusted(node, problem.question, game=begins(problem)))
+        flow = Workflow("w").add_node(node or Turns(adds))
+        branching = Branching(trusted(flow, problem.question, game=begins(problem)))
         position, found = await branching.start(), []
         for reply in replies:
             decision, said = position, Completion(text=reply)
@@ -144,6 +146,39 @@ def test_what_the_program_adds_earns_the_agent_nothing() -> None:
     found = rewards(PATH, "x", "y", adds=lambda said: '["R", "R", "D", "D"]')
     assert [explained(each) for each in found[:1]] == [{"team": 0, "local": 0}]
     assert explained(found[1])["local"] == 0
+
+
+class Both(WorkflowNode):
+    """One agent, whose action is proposed and then acted; and once more when the game may be over."""
+
+    def process(self, context: Context) -> Any:
+        environment = Environment()
+        for _ in range(2):
+            said = AgentNode("A", "Act.", max_turns=1).process(context)
+            environment.propose("A", said)
+            environment.act("A", said)
+        return said
+
+
+def test_a_proposal_leaves_the_position_as_it_is_and_what_comes_after_the_end_is_no_turn() -> None:
+    found = rewards(PATH, '["R"]', '["R", "D", "D"]', node=Both("Both"))
+    assert explained(found[0]) == {"team": 0.25, "format": 1, "legal": 1, "shortest": 1}, "from where it was proposed"
+    assert explained(found[1]) == {"team": 1, "format": 1, "legal": 1, "shortest": 1}
+    late = rewards(PATH, '["R", "R", "D", "D"]', '["U"]', node=Both("Both"))
+    assert explained(late[1]) == {"team": 1, "local": 0}
+
+
+def test_boxes_in_corners_and_further_off() -> None:
+    corner = problem_of(SokobanLevel(level="#####\n# .@#\n# $ #\n#   #\n#####"))
+    stuck = rewards(corner, "", '["D", "D", "L", "L", "U", "R"]')[1]  # to the right wall, where no corner is
+    assert explained(stuck)["deadlock"] == 1
+    lost = problem_of(SokobanLevel(level="#####\n#.  #\n#@$ #\n#####"))
+    into = rewards(lost, "", '["R"]')[1]  # against two walls
+    assert explained(into) == {"team": 0, "format": 1, "legal": 1, "deadlock": 0}
+    assert into.total == pytest.approx(0.2)
+    off = rewards(lost, '["R"]')[0]
+    assert explained(off) == {"team": 0, "format": 1, "legal": 1, "potential": 0}
+    assert off.total == pytest.approx(0.2)
 
 
 def test_only_games_have_turns_that_are_rewarded() -> None:
