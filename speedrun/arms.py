@@ -33,6 +33,7 @@ from speedrun.settings import SpeedrunSettings
 from speedrun.tiny_policy import Architecture
 from speedrun.variants import ALONE, ARMS, HALVED, START, STARTS, WITH_FIXED, Arm
 from tasks import Problem, read_task
+from trainer.config import TrainConfig
 from trainer.disk import agree, only_writer
 from trainer.distill import ROWS
 from trainer.rollout import derived_seed
@@ -104,8 +105,7 @@ def arm_settings(settings: SpeedrunSettings, arm: Arm, factor: float = 1.0) -> S
 
 
 def made_by(job: Job, settings: SpeedrunSettings) -> dict[str, Any]:
-    """All that a job's results depend on: they are not taken for those of another one. What is not set is left out, so
-    that a switch which comes later changes nothing."""
+    """All that a job's results depend on: they are not taken for those of another one."""
     settings = settings.model_copy(update={"seed": job.seed})
     found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
     found["settings"] = settings.model_dump(mode="json", exclude_none=True)
@@ -116,8 +116,33 @@ def made_by(job: Job, settings: SpeedrunSettings) -> dict[str, Any]:
 
 def rl_of(settings: SpeedrunSettings) -> dict[str, Any]:
     """The RL run of these settings, wherever its files are."""
-    config = settings.rl(Path("model"), Path("problems.jsonl"))
-    return config.model_dump(mode="json", exclude_none=True, exclude={"data"})
+    return _written(settings.rl(Path("model"), Path("problems.jsonl")))
+
+
+def in_todays_terms(written: Any) -> Any:
+    """What `made_by` wrote once, or an instrument with the RL of several arms, with the keys that settings and recipes
+    have got since: their defaults are what was done before. What cannot be read any more stays as it is."""
+    try:
+        found = dict(written)
+        found["settings"] = SpeedrunSettings.model_validate(found["settings"]).model_dump(
+            mode="json", exclude_none=True
+        )
+        if "rl" in found:
+            rl = dict(found["rl"])
+            found["rl"] = (
+                _read_again(rl) if "policies" in rl else {arm: _read_again(of_arm) for arm, of_arm in rl.items()}
+            )
+        return found
+    except (TypeError, KeyError, ValueError):
+        return written
+
+
+def _read_again(rl: dict[str, Any]) -> dict[str, Any]:
+    return _written(TrainConfig.model_validate({**rl, "data": [{"path": "problems.jsonl", "format": "problems"}]}))
+
+
+def _written(rl: TrainConfig) -> dict[str, Any]:
+    return rl.model_dump(mode="json", exclude_none=True, exclude={"data"})
 
 
 @cache
@@ -203,7 +228,7 @@ def left(jobs: Iterable[Job], settings: SpeedrunSettings, kept: Path) -> list[Jo
     """Those whose results are not kept. What was made otherwise is made again. Raises ValueError for a file that holds
     something else."""
     found = {job: keeping.read(kept_at(job, kept)) for job in jobs}
-    return [job for job, run in found.items() if run is None or run.made_by != made_by(job, settings)]
+    return [job for job, run in found.items() if run is None or in_todays_terms(run.made_by) != made_by(job, settings)]
 
 
 def run_all(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> None:
@@ -225,7 +250,7 @@ def run_starts(jobs: Sequence[Job], settings: SpeedrunSettings, out: Path, worke
     for job in (*firsts, *starts, *jobs):
         folder = job.folder(out)
         folder.mkdir(parents=True, exist_ok=True)
-        agree(folder / MADE_BY, made_by(job, settings), begun=(folder / MADE_BY).exists())
+        agree(folder / MADE_BY, made_by(job, settings), begun=(folder / MADE_BY).exists(), today=in_todays_terms)
     _run_each(firsts, settings, out, workers, kept)
     _run_each([start for start in starts if start not in firsts], settings, out, workers, kept)
     return starts

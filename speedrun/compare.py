@@ -29,7 +29,18 @@ from metaagent.terminal import note
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; several processes run side by side
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-from speedrun.arms import Job, arm_settings, code_of_instrument, kept_at, left, rl_of, run, run_all, run_starts
+from speedrun.arms import (
+    Job,
+    arm_settings,
+    code_of_instrument,
+    in_todays_terms,
+    kept_at,
+    left,
+    rl_of,
+    run,
+    run_all,
+    run_starts,
+)
 from speedrun.kept import read
 from speedrun.pages import System, gate, page_of
 from speedrun.phases import SETTINGS
@@ -88,7 +99,7 @@ def verdict_in(pages: Path, settings: SpeedrunSettings) -> Verdict | None:
         found = Verdict.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} holds no verdict of the gate: {error}. Fix: remove it") from None
-    return found if found.instrument == instrument(settings) else None
+    return found if in_todays_terms(found.instrument) == instrument(settings) else None
 
 
 def compare(

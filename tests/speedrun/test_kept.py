@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 from attempts import ENSEMBLE, attempts
 
 from speedrun import arms
-from speedrun.arms import DONE, Job, kept_at, left, made_by, run_all
-from speedrun.compare import system_of
+from speedrun.arms import DONE, Job, in_todays_terms, kept_at, left, made_by, run_all
+from speedrun.compare import system_of, verdict_in
 from speedrun.kept import ATTEMPTS, FIXED, GREEDY, KeptRun, Result, kept_of, read, write
 from speedrun.settings import SpeedrunSettings
 from speedrun.variants import START
 from tasks.data.miniature import KINDS
+from trainer.disk import agree
 from trainer.evaluate import RESULTS
 
 SETTINGS = SpeedrunSettings()
@@ -111,5 +113,32 @@ def test_what_is_kept_holds_no_place_of_this_machine(tmp_path: Path, monkeypatch
     assert len(kept) >= 21
     texts = [run.model_dump_json() for run in kept] + [path.read_text() for path in pages.glob("*.json")]
     assert not any('"/' in text for text in texts)
-    of_code = {run.made_by["code"] for run in kept}
-    assert of_code == {arms.code_of_instrument()}, "made with another instrument: they are not used any more"
+
+
+def test_what_is_kept_of_the_pages_answers_today() -> None:
+    """A key that recipes got since, with its default, makes nothing anew; a changed one does."""
+    pages, settings = Path(__file__).parents[2] / "docs" / "results", SpeedrunSettings()
+    kept = [run for path in sorted((pages / "runs").rglob("*.gz")) if (run := read(path))]
+    jobs = [Job(**run.made_by["job"]) for run in kept]
+    assert left(jobs, settings, pages / "runs") == [], "made with another instrument: they are not used any more"
+    assert verdict_in(pages, settings)
+    assert left(jobs, SpeedrunSettings(designer_rows=61), pages / "runs") == jobs
+    assert verdict_in(pages, SpeedrunSettings(designer_rows=61)) is None
+
+
+def test_a_folder_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    job = Job(name="coupled", seed=1)
+    now = made_by(job, SETTINGS)
+    before = json.loads(json.dumps(now))
+    del before["rl"]["reward"], before["settings"]["kl_roles"]
+    path = tmp_path / "made_by.json"
+    path.write_text(json.dumps(before))
+    agree(path, now, begun=True, today=in_todays_terms)
+    before["rl"]["steps"] += 1
+    path.write_text(json.dumps(before))
+    with pytest.raises(ValueError, match="holds attempts with rl="):
+        agree(path, now, begun=True, today=in_todays_terms)
+    for broken in ("[]", '{"settings": 1}', '{"settings": {}, "rl": [1]}', '{"settings": {}, "rl": {"policies": 1}}'):
+        path.write_text(broken)
+        with pytest.raises(ValueError, match="holds attempts with"):
+            agree(path, now, begun=True, today=in_todays_terms)

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,9 +24,12 @@ from trainer.disk import plain_files
 Record = TypeVar("Record", bound=BaseModel)
 
 
-def agree(path: Path, made_by: Mapping[str, Any], *, begun: bool) -> None:
+def agree(
+    path: Path, made_by: Mapping[str, Any], *, begun: bool, today: Callable[[Any], Any] = lambda written: written
+) -> None:
     """Write down how attempts are made. Where some have `begun`, ValueError if something else is written there, or
-    nothing: what is there is then somebody else's, and so it is where something is written that no attempts need."""
+    nothing: what is there is then somebody else's, and so it is where something is written that no attempts need.
+    `today` says in the terms of today what was written by an earlier version."""
     check_regular(path)
     if begun and not path.exists():
         raise ValueError(f"{path.parent} holds attempts, and no {path.name} that says whose. Fix: use another folder")
@@ -39,7 +42,7 @@ def agree(path: Path, made_by: Mapping[str, Any], *, begun: bool) -> None:
             return
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} does not say how attempts were made: {error}. Fix: use another folder") from None
-    now = json.loads(json.dumps(made_by))
+    before, now = today(before), json.loads(json.dumps(made_by))
     for name in {**now, **before} if isinstance(before, dict) else ["everything"]:
         then = before.get(name) if isinstance(before, dict) else before
         if then != now.get(name) and not (then is None and now.get(name) is False):  # a switch that was not there yet
