@@ -78,13 +78,16 @@ speedrun-full: $(VENV)/speedrun
 	for comparison in gate training tree schedule sharing stage-length; do \
 	    $(BIN)/python -m speedrun.compare $$comparison --seeds 3 --write || exit 1; done
 
-# One worker more than cores, as tests wait for processes and clocks. JOBS=0 runs them in one process.
+# One worker more than cores, as tests wait for processes and clocks. JOBS=0 runs them in one process. Of the slow tests
+# a part, another one each time; SAMPLE=1 runs all.
 JOBS ?= $(shell expr $$(nproc) + 1)
+SAMPLE ?= 0.2
 test: $(VENV)/dev
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --sample $(SAMPLE)
 
-# A page that loads anything from elsewhere is an error, too.
+# A page that loads anything from elsewhere is an error, too; and so is one whose blocks do not do what it says.
 docs: $(VENV)/docs
+	$(BIN)/python -m pytest -n $(JOBS) --sample 1 tests/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	! grep -rEo '<(script|link|img)[^>]+(src|href)="?https?://[^"> ]+\.(js|css|woff2?|png|svg)|@import +url\(.?https?:' site --include=*.html --include=*.css
 

@@ -1,8 +1,8 @@
 """What all tests share: hypothesis without deadlines, samples of what is slow, and a summary that hides nothing.
 
-How long a hypothesis example takes says something about the machine, not about the code. Tests of slow backends
-(containers, gVisor, the real vLLM, Ray and DeepSpeed) may be sampled with `--sample SHARE`, by a seed that the first
-lines of a run tell.
+How long a hypothesis example takes says something about the machine, not about the code. Of the tests of slow backends
+(containers, gVisor, the real vLLM, Ray and DeepSpeed) and of those marked `thorough` a part is run with
+`--sample SHARE`, by a seed that the first lines of a run tell; properties then have as many times fewer examples.
 `.ci/run`, whose steps have tests in common, names a file of what has passed, and a time from which on tests are left
 out.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,10 @@ PASSED = os.environ.pop("METAAGENT_TESTS_PASSED", "")
 """File with the tests that have passed before: they are left out. Those that pass now are added."""
 UNTIL = os.environ.pop("METAAGENT_TESTS_UNTIL", "inf")
 """Unix time from which on tests are skipped."""
-SLOW = ("docker/", "strict", "gvisor", "vllm", "deepspeed")
+SLOW = ["docker/", "strict", "gvisor", "vllm", "deepspeed"]
 """In what stands behind the name of a test: its backend is a slow one."""
+if not os.environ.get("METAAGENT_TEST_SANDBOX"):  # where both modes of the process jail are to be seen whole
+    SLOW.append("process/j0")
 SLOW_FILES = (
     "cluster/test_kills.py",
     "cluster/test_whole_steps.py",
@@ -44,16 +47,21 @@ left_out: dict[str, int] = {}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("metaagent")
-    group.addoption("--sample", type=float, default=1.0, help="share of the tests of slow backends that are run")
+    group.addoption("--sample", type=float, default=1.0, help="share of the slow tests that are run")
     group.addoption("--sample-seed", type=int, default=None, help="which; drawn where none is given")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.sample_seed is None:  # before workers of pytest-xdist are given the options
-        config.option.sample_seed = random.randrange(1_000_000)
-    config.stash[_PASSED] = getattr(config, "workerinput", {}).get("metaagent_passed", PASSED)
-    config.stash[_UNTIL] = float(getattr(config, "workerinput", {}).get("metaagent_until", UNTIL))
+    given = getattr(config, "workerinput", {})  # by `pytest_configure_node`, for a worker of pytest-xdist
+    if config.option.sample_seed is None:
+        config.option.sample_seed = given.get("metaagent_seed", random.randrange(1_000_000))
+    if config.option.sample < 1:
+        examples = max(10, round(config.option.sample * settings().max_examples))
+        settings.register_profile("sample", parent=settings(), max_examples=examples)
+        settings.load_profile("sample")
+    config.stash[_PASSED] = given.get("metaagent_passed", PASSED)
+    config.stash[_UNTIL] = float(given.get("metaagent_until", UNTIL))
 
 
 _PASSED, _UNTIL = pytest.StashKey[str](), pytest.StashKey[float]()
@@ -61,8 +69,9 @@ _PASSED, _UNTIL = pytest.StashKey[str](), pytest.StashKey[float]()
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """What was taken out of the environment, for a worker of pytest-xdist."""
-    node.workerinput |= {"metaagent_passed": PASSED, "metaagent_until": UNTIL}
+    """What was drawn, or taken out of the environment, for a worker of pytest-xdist."""
+    seed = node.config.option.sample_seed
+    node.workerinput |= {"metaagent_passed": PASSED, "metaagent_until": UNTIL, "metaagent_seed": seed}
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -70,7 +79,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     return (
         ""
         if share >= 1
-        else f"slow backends: a sample of {share:g} of their tests; --sample-seed={seed} draws it again"
+        else f"slow tests: a sample of {share:g} of them; --sample-seed={seed} draws it again, SAMPLE=1 runs all"
     )
 
 
@@ -80,11 +89,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _leave_out(config, items, "passed in an earlier step", [item for item in items if _plain(item.nodeid) in passed])
     share, seed = config.option.sample, config.option.sample_seed
     if share < 1:
-        slow = [item for item in items if _is_slow(item.nodeid)]
+        slow = [item for item in items if item.get_closest_marker("thorough") or _is_slow(item.nodeid)]
         _leave_out(
             config,
             items,
-            f"slow backends: outside of the sample {seed}",
+            f"slow: outside of the sample {seed}",
             [item for item in slow if random.Random(f"{seed} {_plain(item.nodeid)}").random() >= share],
         )
 
@@ -108,6 +117,13 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], why: str, those:
         items[:] = [item for item in items if item not in gone]
 
 
+@pytest.fixture
+def in_jail() -> Any:
+    import one_jail
+
+    return one_jail.in_jail
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.time() > item.config.stash[_UNTIL]:
@@ -121,6 +137,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if "one_jail" in sys.modules:
+        sys.modules["one_jail"].close()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["metaagent_left_out"] = left_out  # pyright: ignore
 

@@ -51,6 +51,7 @@ def test_what_comes_too_late_is_skipped_counted_and_not_taken_for_passed(tests: 
     assert "1 failed, 1 passed" in run(tests, METAAGENT_TESTS_UNTIL=str(time.time() + 3600))
 
 
+@pytest.mark.thorough
 def test_the_tests_of_the_slowest_sandbox_come_last_and_so_are_left_out_first() -> None:
     root = Path(__file__).parents[1]
     options = ["-p", "no:cacheprovider", "--collect-only", "-m", ""]

@@ -26,6 +26,7 @@ def impatient() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("pattern", "flags", "method"), SLOW)
 def test_a_slow_pattern_is_named(pattern: str, flags: int, method: str) -> None:
     assert slowest(Found("here", re.compile(pattern, flags), frozenset({method}))) is not None

@@ -112,6 +112,7 @@ def nothing_is_remembered() -> Iterator[None]:
         yield
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", READERS)
 def test_the_slowest_of_many_texts_grows_in_proportion(name: str) -> None:
     read = READERS[name].read
@@ -129,6 +130,7 @@ def test_texts_nobody_thought_of_do_too(before: str, unit: str, after: str, name
         check_growth(name, text, 40_000)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_no_reader_is_held_by_a_text_of_the_corpus(text: str) -> None:
     hostile = eval(HOSTILE_TEXTS[text])

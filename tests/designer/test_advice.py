@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from designer.check import check_source, has_errors
 from templates import load_templates
 from workflow.failures import Finding
@@ -104,6 +106,7 @@ def applied(source: str, finding: Finding) -> str:
     return source
 
 
+@pytest.mark.thorough
 def test_a_fix_to_the_letter_makes_the_program_pass() -> None:
     draw = random.Random(7)
     sources = [template.program for template in load_templates()]

@@ -200,6 +200,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_replies_cost_linear_time(name: str) -> None:
     piece = HOSTILE[name]

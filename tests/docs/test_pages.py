@@ -29,6 +29,7 @@ def server() -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_the_blocks_of_a_page_do_what_it_says(page: Path, tmp_path: Path, server: str) -> None:

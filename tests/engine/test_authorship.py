@@ -55,6 +55,7 @@ def own_answers(reply: str, domain: Domain) -> list[str]:
     return [answer.strip() for answer in found]
 
 
+@pytest.mark.thorough
 @settings(max_examples=500)
 @given(runs())
 @example(

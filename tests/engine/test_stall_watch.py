@@ -51,6 +51,7 @@ def test_what_holds_the_interpreter_is_told_when_it_has_ended() -> None:
     assert stall.stack.index("in match_for") < stall.stack.index("in work")
 
 
+@pytest.mark.thorough
 def test_looking_at_a_stall_disturbs_nothing() -> None:
     """Frames come and go while it is looked at."""
 

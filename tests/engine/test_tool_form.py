@@ -231,6 +231,7 @@ def test_nesting_of_any_depth_is_read_or_left() -> None:
         assert converted(text, ToolForm("")).startswith("<tool_call>" if depth < 100 else ("<tool_call>", text))
 
 
+@pytest.mark.thorough
 def test_hostile_text_costs_what_its_length_costs() -> None:
     call = '<tool_call>{"name": "x", "arguments": {}}</tool_call>'
     texts = {

@@ -41,6 +41,7 @@ def test_help_is_light() -> None:
     assert "Exit codes:" in done.stdout
 
 
+@pytest.mark.thorough
 def test_help_of_every_command_tells_the_exit_codes() -> None:
     for name in ("design", "run", "check", "show", "templates", "doctor", "trace", "demo", "train"):
         done = subprocess.run([*METAAGENT, name, "-h"], capture_output=True, text=True, timeout=60)

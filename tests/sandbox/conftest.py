@@ -110,8 +110,8 @@ def corpus(bench: Bench, config: pytest.Config) -> list[Attack]:
     `make test` shares them out between the two modes, anew each time."""
     draw = random.Random(config.option.sample_seed)
     if not EVERYTHING and not any(map(backends.why_not, MODES)):
-        first = bench.subject.backend.name == MODES[0].name
-        return drawn(ATTACKS, draw, lambda attack: (draw.random() < 0.5) is first)
+        first, share = bench.subject.backend.name == MODES[0].name, config.option.sample
+        return drawn(ATTACKS, draw, lambda _: share * ((draw.random() < 0.5) is first))
     if config.option.sample >= 1 or bench.subject.backend.name not in ("docker/strict", "docker/gvisor"):
         return [*ATTACKS]
     groups: dict[tuple[str, str], list[Attack]] = {}

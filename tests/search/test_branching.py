@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from one_jail import in_jail
 
 from engine import run_workflow
 from engine.session import Run
@@ -64,11 +65,7 @@ def talk(request: CompletionRequest, number: int) -> Completion:
 
 
 def in_jails(work: Callable[[ProcessSandbox], Coroutine[Any, Any, Any]]) -> Any:
-    async def go() -> Any:
-        async with ProcessSandbox() as sandbox:
-            return await work(sandbox)
-
-    return asyncio.run(asyncio.wait_for(go(), 120))
+    return in_jail(work, 120)
 
 
 async def grow(

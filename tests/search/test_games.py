@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from one_jail import in_jail
 
 from engine.session import Run
 from sandbox import ProcessSandbox
@@ -44,11 +45,7 @@ MOVES = ('["R"]', '["D"]')
 
 
 def in_jails(work: Callable[[ProcessSandbox], Coroutine[Any, Any, Any]]) -> Any:
-    async def go() -> Any:
-        async with ProcessSandbox() as sandbox:
-            return await work(sandbox)
-
-    return asyncio.run(asyncio.wait_for(go(), 120))
+    return in_jail(work, 120)
 
 
 class InTurn:

@@ -71,6 +71,7 @@ async def to_the_end(branching: Branching, position: Position | None = None) -> 
     return position
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("most", [1, 64])
 @pytest.mark.parametrize(
     ("then", "limits"),

@@ -12,6 +12,7 @@ from tasks.math.worker import compare
 FILES = sorted(Path(__file__).parent.glob("answer_pairs*.jsonl"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_right_answers_are_accepted_and_wrong_ones_refused(file: Path) -> None:
     pairs = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

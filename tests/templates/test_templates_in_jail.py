@@ -52,6 +52,7 @@ def outcomes() -> dict[str, tuple[CheckReport, Run, Run]]:
     return asyncio.run(all_of_them())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_passes_the_check(name: str, outcomes: dict[str, tuple[CheckReport, Run, Run]]) -> None:
     report = outcomes[name][0]
@@ -59,6 +60,7 @@ def test_a_template_passes_the_check(name: str, outcomes: dict[str, tuple[CheckR
     assert report.graph is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_runs_in_the_jail(name: str, outcomes: dict[str, tuple[CheckReport, Run, Run]]) -> None:
     _, fewest, most = outcomes[name]

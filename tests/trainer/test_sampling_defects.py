@@ -5,12 +5,12 @@ Those of its games are in tests/tasks/environments/test_environment_defects.py. 
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
+from one_jail import in_jail
 from small_problems import PLAYS
 from token_engine import TokenEngine
 
@@ -43,15 +43,14 @@ def grown(
         {"designs": 1, "executions": 1, "retries": 0, "branching": {"candidates": 4, "score": "turn"}}
     )
 
-    async def go() -> list[QuestionTree]:
-        async with ProcessSandbox() as sandbox:
-            rollout = Rollout(
-                config=config, designer=engine, executor=engine, sandbox=sandbox, reward=paper_reward,
-                turn_reward=turn_reward, program=PLAYS,
-            )  # fmt: skip
-            return await rollout.step(problems, 1)
+    async def go(sandbox: ProcessSandbox) -> list[QuestionTree]:
+        rollout = Rollout(
+            config=config, designer=engine, executor=engine, sandbox=sandbox, reward=paper_reward,
+            turn_reward=turn_reward, program=PLAYS,
+        )  # fmt: skip
+        return await rollout.step(problems, 1)
 
-    return engine, asyncio.run(asyncio.wait_for(go(), 100))
+    return engine, in_jail(go)
 
 
 @pytest.fixture(scope="module")

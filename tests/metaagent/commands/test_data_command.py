@@ -156,6 +156,7 @@ def started(tmp_path: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.thorough
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     process = started(tmp_path)
     process.send_signal(signal.SIGINT)
@@ -166,6 +167,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "data").iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_kill_leaves_no_file_under_the_final_name(tmp_path: Path) -> None:
     process = started(tmp_path)
     process.kill()

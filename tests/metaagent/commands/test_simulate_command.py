@@ -132,6 +132,7 @@ def a_run(folder: Path, seconds: float) -> None:
     (folder / "metrics.jsonl").write_text("".join(lines))
 
 
+@pytest.mark.thorough
 def test_a_run_shows_what_its_parts_take(tmp_path: Path) -> None:
     for name, seconds in (("quick", 0.02), ("slow", 0.2)):
         a_run(tmp_path / name, seconds)
@@ -182,6 +183,7 @@ def test_a_run_of_one_process_has_to_say_what_it_was_on(tmp_path: Path) -> None:
     assert not set(found["fitted"]) & set(PARAMETERS)  # CPUs show nothing of these GPUs
 
 
+@pytest.mark.thorough
 def test_another_programs_work_is_not_taken_over(tmp_path: Path) -> None:
     a_run(tmp_path / "designed", 0.1)
     (tmp_path / "agent.py").write_text("x = 1\n")

@@ -52,6 +52,7 @@ def test_a_replay_stays_in_one_process(words: list[str], replay: Replay) -> None
     assert "replay:replies.jsonl gives its replies in order, to one process" in result.stderr
 
 
+@pytest.mark.thorough
 def test_without_ray_it_is_said_what_to_install(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     result = invoke(*words, "-e", SERVER, "--cluster", "local")
@@ -60,6 +61,7 @@ def test_without_ray_it_is_said_what_to_install(words: list[str], monkeypatch: p
     assert "are done and kept in out" in result.stderr
 
 
+@pytest.mark.thorough
 def test_what_is_done_already_needs_no_cluster(
     one: str, replay: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_started_process_is_noticed_and_ended(watched: Outside) -> None:
 # The attacks of the corpus, where nothing holds them
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "attack",
     [attack for attack in ATTACKS if attack.control and attack.kind in ("code", "unguarded")],

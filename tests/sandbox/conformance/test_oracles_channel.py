@@ -20,7 +20,11 @@ from workflow.failures import SandboxUnavailable
 
 CHANNEL = [attack for attack in ATTACKS if attack.kind == "channel"]
 J0 = next(backend for backend in BACKENDS if backend.name == "process/j0")
-pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(bool(why_not("j0")), reason=why_not("j0"))]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(why_not("j0")), reason=why_not("j0")),
+]
 
 
 class Forgetful(set[str]):

@@ -11,6 +11,7 @@ from benchmarks.soak import CASES, PRELOADED, Report, Sample, remains, soak, ver
 from sandbox import ProcessSandbox
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_good_and_hostile_runs_leave_nothing_behind(mode):
     async def main() -> Report:

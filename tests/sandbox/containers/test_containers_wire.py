@@ -118,6 +118,7 @@ def receive(pieces):
     return asyncio.run(main())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_a_container_sends_costs_time_in_proportion_to_its_size(family):
     def work(size):

@@ -35,6 +35,7 @@ def test_the_dockerfile_copies_our_packages() -> None:
     assert copied - set(PACKAGES) == {"metaagent"}, "which pip needs in order to install, and removes again"
 
 
+@pytest.mark.thorough
 def test_both_recipes_link_the_root_into_the_jails(packed: dict[str, tarfile.TarInfo]) -> None:
     [names] = re.findall(r"for name in ([\w ]+); do ln -s jail/\$name", DOCKERFILE)
     for name in {"lib64", "opt", "scratch", "bin"}:
@@ -68,6 +69,7 @@ def test_both_recipes_install_what_code_computes_with(
     assert "rich" not in found
 
 
+@pytest.mark.thorough
 def test_both_recipes_hold_bytecode_that_is_not_compared_with_its_source(tmp_path: Path) -> None:
     assert "compileall -q -j 0 --invalidation-mode unchecked-hash /usr/local/lib /opt/metaagent" in DOCKERFILE
     module = tmp_path / "answer.py"
@@ -99,6 +101,7 @@ def test_both_recipes_hold_bytecode_that_is_not_compared_with_its_source(tmp_pat
     assert said.split() == ["41", str(cached)]
 
 
+@pytest.mark.thorough
 def test_the_same_content_gives_the_same_bytes() -> None:
     first, second = io.BytesIO(), io.BytesIO()
     rootfs.write_rootfs(first)

@@ -282,6 +282,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_of_frames_ends_before_it_fills_the_host(name, monkeypatch):
     monkeypatch.setattr("sandbox.host.broker.MAX_TRAFFIC_MB", 8)

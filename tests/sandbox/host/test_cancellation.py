@@ -75,6 +75,7 @@ def children() -> list[str]:
     return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
 
 
+@pytest.mark.thorough
 def test_nothing_stays_of_what_is_cancelled_at_any_turn(mode: Mode) -> None:
     async def work(sandbox: ProcessSandbox) -> None:
         complaints: list[Any] = []

@@ -284,6 +284,7 @@ def framed(body: bytes) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_frame_costs_time_and_memory_in_proportion_to_its_size(family):
     def work(size: int) -> Any:

@@ -345,6 +345,7 @@ def test_copies_of_streams_and_modules_are_the_originals() -> None:
     assert (outcome.reason, outcome.printed) == ("", "True True\n")
 
 
+@pytest.mark.thorough
 def test_nothing_that_is_not_iterable_can_be_iterated_without_end() -> None:
     """Python asks objects that have `__getitem__` and no `__iter__` for item 0, 1, 2, ... until one raises."""
     facades = standard_facades(seed=1, run_code=lambda r: CodeReply(0, "", ""), write=print)

@@ -110,6 +110,7 @@ def reason(name: str) -> str:
     return ordinary.REASONS[name]
 
 
+@pytest.mark.thorough
 def test_what_is_allowed_prints_what_plain_python_prints(runs: dict[str, Run]) -> None:
     probes = {name: source for group in INSIDE.values() for name, source in group.items()}
     allowed = {name for name in probes if not refused(runs[name])}
@@ -120,6 +121,7 @@ def test_what_is_allowed_prints_what_plain_python_prints(runs: dict[str, Run]) -
         assert runs[name].output == ordinary.PRINTS.get(name, plain(probes[name])), name
 
 
+@pytest.mark.thorough
 def test_what_lies_outside_is_refused(runs: dict[str, Run]) -> None:
     assert [name for name in ordinary.OUTSIDE if not refused(runs[name]) or runs[name].output] == []
 

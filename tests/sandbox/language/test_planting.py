@@ -203,6 +203,7 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
 
 
+@pytest.mark.thorough
 @settings(max_examples=400, deadline=None)
 @given(chains())
 def test_no_chain_of_reach_plant_and_trigger_gets_anything_forbidden(source: str) -> None:

@@ -647,6 +647,7 @@ def _attempts(lines: list[str]) -> str:
     return _PRELUDE + "\n".join(parts) + "\nprint(a, b, c, _d, d, box.n, box.items, box._hidden)\n"
 
 
+@pytest.mark.thorough
 @settings(max_examples=250, deadline=None)
 @given(st.lists(_LINES, min_size=1, max_size=8))
 def test_random_programs_compute_what_they_compute_in_plain_python(lines: list[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_policy_attacks import attack
@@ -162,6 +163,7 @@ def attacks(draw: st.DrawFn) -> str:
     return f"{setup}\n{body}\n"
 
 
+@pytest.mark.thorough
 @settings(max_examples=1500, suppress_health_check=[HealthCheck.too_slow])
 @given(attacks())
 def test_no_generated_attack_gets_anything_forbidden(source: str) -> None:

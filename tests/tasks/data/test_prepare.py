@@ -279,6 +279,7 @@ def test_many_rows_keep_their_order_and_show_how_far_it_is(tmp_path: Path, prepa
     assert seen[-1].kept == 3 * 256 - 109, "what waits for the grader is not kept yet"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 def test_memory_holds_a_few_rows(form: str, tmp_path: Path, prepare: Prepare) -> None:
     big = {"input": ["x" * 400_000], "output": ["y"]}

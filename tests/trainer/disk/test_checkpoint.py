@@ -318,6 +318,7 @@ with writing(folder):
 """
 
 
+@pytest.mark.thorough
 def test_killed_at_any_moment_a_writer_leaves_a_whole_newest_checkpoint(tmp_path: Path) -> None:
     dice = random.Random(5)
     newest = -1

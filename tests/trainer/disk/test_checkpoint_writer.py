@@ -201,6 +201,7 @@ asyncio.run(train(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.thorough
 def test_killed_at_any_moment_it_leaves_a_whole_newest_checkpoint(tmp_path: Path) -> None:
     dice = random.Random(7)
     newest = -1

@@ -461,6 +461,7 @@ def many() -> list[Problem]:
     return [FOUR.model_copy(update={"id": f"p/{number}"}) for number in range(4)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("stage", "lines"), [("QuestionRecord", 0), ("QuestionRecord", 2), ("Row", 3)])
 def test_what_was_killed_goes_on_and_ends_with_the_same_rows(
     distil: Distil, tmp_path: Path, stage: str, lines: int

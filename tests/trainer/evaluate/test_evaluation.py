@@ -267,6 +267,7 @@ with evaluations() as attempts_of:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("replies", "torn"), [(0, ""), (2, '{"problem": "p/4", "atte'), (5, "")])
 def test_an_evaluation_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
     attempts_of: Evaluate, tmp_path: Path, replies: int, torn: str

@@ -4,11 +4,11 @@ import asyncio
 import errno
 import gc
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from one_jail import in_jail
 from small_problems import CHECKED, FOUR, RAISES, SINGLE, SIX
 from token_engine import TokenEngine
 
@@ -26,16 +26,6 @@ from workflow.failures import EngineFailed, SandboxUnavailable
 from workflow.limits import Limits
 from workflow.trace import AgentTurn, Trace
 
-Result = TypeVar("Result")
-
-
-def with_sandbox(work: Callable[[ProcessSandbox], Awaitable[Result]]) -> Result:
-    async def run() -> Result:
-        async with ProcessSandbox(preload=("designer.check", "tasks.math.worker")) as sandbox:
-            return await work(sandbox)
-
-    return asyncio.run(asyncio.wait_for(run(), 100))
-
 
 def designs(*programs: str) -> Callable[[CompletionRequest], str]:
     """A Designer that writes the programs in turn: design i gets program i."""
@@ -52,7 +42,7 @@ def grow(
     **settings: object,
 ) -> list[QuestionTree]:
     config = RolloutConfig.model_validate({"designs": 2, "executions": 3, **settings})
-    return with_sandbox(
+    return in_jail(
         lambda sandbox: Rollout(
             config=config, designer=designer, executor=executor, sandbox=sandbox, reward=paper_reward, watch=watch
         ).step(problems, seed, folder)
@@ -160,7 +150,12 @@ workflow = Workflow("w").add_node(AgentNode("Solver", "Put the answer in \\\\box
 def test_a_run_whose_own_wall_clock_strikes_is_told_apart_from_one_by_another_limit() -> None:
     def timed_out(**limits: float) -> set[tuple[str | None, bool]]:
         (tree,) = grow(
-            [FOUR], TokenEngine(designs(SPINS)), TokenEngine("\\boxed{4}"), limits=Limits.model_validate(limits)
+            [FOUR],
+            TokenEngine(designs(SPINS)),
+            TokenEngine("\\boxed{4}"),
+            designs=1,
+            executions=2,
+            limits=Limits.model_validate(limits),
         )
         assert all(run.trajectories for run in tree.executions)
         return {(run.failure, run.timed_out) for run in tree.executions}
@@ -242,7 +237,7 @@ def test_a_sandbox_that_breaks_stops_the_step(monkeypatch: pytest.MonkeyPatch) -
         )
 
     with pytest.raises(SandboxUnavailable, match="the jails are gone"):
-        with_sandbox(work)
+        in_jail(work)
 
 
 def test_traces_are_on_disk_with_their_rewards_explained(tmp_path: Path) -> None:
@@ -289,6 +284,7 @@ def traces_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> list[P
     return failed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("after", range(4), ids=["start", "reply", "end", "reward"])
 def test_a_full_disk_under_a_trace_stops_the_step_and_names_file_and_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
@@ -356,7 +352,7 @@ def test_a_fixed_program_needs_no_designer() -> None:
             program=SINGLE,
         ).step([FOUR], 0)
 
-    (tree,) = with_sandbox(work)
+    (tree,) = in_jail(work)
     assert [run.reward.total for run in tree.executions] == [1.4, 1.4]
     assert tree.designs[0].trajectories == []
 

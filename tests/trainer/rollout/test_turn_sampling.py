@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_jail import in_jail
 from small_problems import FOUR, PLAYS, SIX
 from token_engine import TokenEngine
 
@@ -77,20 +78,19 @@ def grow(
         {"designs": 1, "executions": 1, "branching": branching, "retries": retries, "limits": limits or {}}
     )
 
-    async def go() -> list[QuestionTree]:
-        async with ProcessSandbox() as sandbox:
-            rollout = Rollout(
-                config=config,
-                designer=engine,
-                executor=engine,
-                sandbox=sandbox,
-                reward=reward,
-                turn_reward=turn_reward,
-                program=program,
-            )
-            return await rollout.step(problems, seed, folder)
+    async def go(sandbox: ProcessSandbox) -> list[QuestionTree]:
+        rollout = Rollout(
+            config=config,
+            designer=engine,
+            executor=engine,
+            sandbox=sandbox,
+            reward=reward,
+            turn_reward=turn_reward,
+            program=program,
+        )
+        return await rollout.step(problems, seed, folder)
 
-    return asyncio.run(asyncio.wait_for(go(), 100))
+    return in_jail(go)
 
 
 def the_run(trees: list[QuestionTree]) -> Execution:
