@@ -16,7 +16,7 @@ from workflow import AgentNode, ToolRegistry, Workflow, WorkflowNode
 from workflow.checks import nearest
 from workflow.failures import Finding
 
-ANSWER_MARKS = ("\\boxed", "<solution>", "<delivery>")
+ANSWER_MARKS = ("\\boxed", "<solution>", "```python", "<delivery>")
 """What a prompt may ask for so that the answer can be found in the reply."""
 
 Variable = tuple[Scope, str]

@@ -3,11 +3,11 @@
 Not here: which part of a reply is the answer (`workflow.answers`), and rewards (`trainer.credit`).
 """
 
-from tasks.code import CodeGrade, TestResult, grade_code
+from tasks.code import CodeGrade, TestResult, grade_code, written_tests
 from tasks.data import READERS, DatasetError, read_task
 from tasks.grading import GameGrade, Grade, grade
 from tasks.math import WORKER as MATH_WORKER
-from tasks.math import MathGrade, MathPair, gold_is_readable, grade_math, grade_math_batch
+from tasks.math import MathGrade, MathPair, equal_numbers, gold_is_readable, grade_math, grade_math_batch
 from tasks.problems import (
     AssertTests,
     CallTest,
@@ -43,10 +43,12 @@ __all__ = [
     "StdinTests",
     "SudokuLevel",
     "TestResult",
+    "equal_numbers",
     "gold_is_readable",
     "grade",
     "grade_code",
     "grade_math",
     "grade_math_batch",
     "read_task",
+    "written_tests",
 ]

@@ -28,6 +28,7 @@ from engine.tool_form import ToolForm, in_our_form, native_messages
 from tasks.code.asserts import read_reply
 from tasks.code.equality import same_output, same_value
 from tasks.code.grades import raised, short
+from tasks.code.written_tests import written_tests
 from tasks.environments.actions import check_length, json_in, moves_in, shown
 from tasks.environments.playing import act, state_of
 from tasks.grading import asks_for_percent
@@ -181,6 +182,7 @@ READERS: dict[str, Reader] = {
     "a returned value": reader(REPLY // 4, wired, read_reply, same_value),
     "a reply's line": reader(REPLY, lambda text: read_reply(text, "a"), read_reply),
     "a value that is shown": reader(REPLY, lambda text: (short(text), raised(text, text)), short, raised),
+    "written tests": reader(ANSWER, written_tests, written_tests),
     "integers": reader(ANSWER, lambda text: equal_integers(text, text), equal_integers),
     "a question": reader(PROBLEM, asks_for_percent, asks_for_percent),
 }  # fmt: skip
@@ -198,6 +200,7 @@ NO_READERS = {
     "tasks.code.asserts:run_asserts": "reads lines with `read_reply`",
     "tasks.code.grades:ended": "takes the end of stderr",
     "tasks.grading:grade": "reads with `final_answer`",
+    "tasks.math.math_grader:equal_numbers": "compares integers of 40 digits, and asks a jail for all else",
     "tasks.math.math_grader:gold_is_readable": "asks a jail",
     "tasks.math.math_grader:grade_math": "asks a jail",
     "tasks.math.math_grader:grade_math_batch": "asks a jail",

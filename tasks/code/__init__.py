@@ -6,6 +6,7 @@ Not here: which part of a reply is the solution (`workflow.answers`), and jails 
 from tasks.code.code_grader import GRADING_LIMITS, grade_code
 from tasks.code.grades import CodeGrade, TestResult
 from tasks.code.harness import names_bound
+from tasks.code.written_tests import written_tests
 
 __all__ = [
     "GRADING_LIMITS",
@@ -13,4 +14,5 @@ __all__ = [
     "TestResult",
     "grade_code",
     "names_bound",
+    "written_tests",
 ]

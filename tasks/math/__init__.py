@@ -5,7 +5,15 @@
 
 from typing import TYPE_CHECKING
 
-from tasks.math.math_grader import WORKER, MathGrade, MathPair, gold_is_readable, grade_math, grade_math_batch
+from tasks.math.math_grader import (
+    WORKER,
+    MathGrade,
+    MathPair,
+    equal_numbers,
+    gold_is_readable,
+    grade_math,
+    grade_math_batch,
+)
 
 if TYPE_CHECKING:
     from tasks.math import worker
@@ -14,6 +22,7 @@ __all__ = [
     "WORKER",
     "MathGrade",
     "MathPair",
+    "equal_numbers",
     "gold_is_readable",
     "grade_math",
     "grade_math_batch",

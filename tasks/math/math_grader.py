@@ -63,6 +63,15 @@ async def grade_math(sandbox: Sandbox, gold: str, answer: str | None, *, percent
     return (await grade_math_batch(sandbox, [MathPair(gold=gold, answer=answer, percent=percent)]))[0]
 
 
+async def equal_numbers(sandbox: Sandbox, gold: str, answer: str) -> bool | None:
+    """Whether both are numbers that differ by a millionth at most, which an answer that takes too long is not; None
+    where the gold is no number. See `tasks.math.worker.equal_numbers`. Raises `SandboxUnavailable`."""
+    if _INTEGERS.fullmatch(gold) and _INTEGERS.fullmatch(answer) and "," not in gold + answer:
+        return abs(int(answer) - int(gold)) * 10**6 <= max(1, abs(int(gold)))
+    equal = await _call(sandbox, "equal_numbers", [gold, answer])
+    return False if isinstance(equal, tuple) else TypeAdapter(bool | None).validate_python(equal)
+
+
 def equal_integers(gold: str, answer: str) -> bool | None:
     """Are both the same integer, or bare lists of the same integers in any order? None where this cannot be told here.
 
@@ -107,25 +116,28 @@ def _at_sight(pair: MathPair) -> _Verdict | None:
 
 async def _ask(sandbox: Sandbox, pairs: Sequence[MathPair]) -> list[_Verdict]:
     payload: list[JsonValue] = [{**pair.model_dump(), "answer": pair.answer or ""} for pair in pairs]
-    try:
-        reply = await sandbox.call(f"{WORKER}:verify_batch", payload, cpu_s=CPU_S, memory_mb=MEMORY_MB)
-        verdicts = _REPLY.validate_python(reply)
+    reply = await _call(sandbox, "verify_batch", payload)
+    if not isinstance(reply, tuple):
         return [
             ("no_answer", "") if pair.answer is None and verdict[0] == "wrong" else verdict
-            for pair, verdict in zip(pairs, verdicts, strict=True)
+            for pair, verdict in zip(pairs, _REPLY.validate_python(reply), strict=True)
         ]
+    if len(pairs) == 1:
+        return [reply]
+    return [verdict for pair in pairs for verdict in await _ask(sandbox, [pair])]
+
+
+async def _call(sandbox: Sandbox, function: str, payload: JsonValue) -> JsonValue | _Verdict:
+    """What the worker's function returns, or how it was killed."""
+    try:
+        return await sandbox.call(f"{WORKER}:{function}", payload, cpu_s=CPU_S, memory_mb=MEMORY_MB)
     except LimitExceeded as exceeded:
         if exceeded.limit_kind == "wall_s":  # it only computes, and has not been let to
             raise SandboxUnavailable(f"math grading got too little of the processor: {exceeded}", BUSY) from None
-        killed: _Verdict = (
-            "memory" if exceeded.limit_kind == "memory_mb" else "timeout",
-            f"stopped at {exceeded.limit_kind}={exceeded.limit:g}",
-        )
+        kind = "memory" if exceeded.limit_kind == "memory_mb" else "timeout"
+        return kind, f"stopped at {exceeded.limit_kind}={exceeded.limit:g}"
     except ProgramFailed as failed:
         if failed.error_type != "Died":  # the worker is broken or missing, whatever the answers are
             fix = f"check that math-verify is installed and that the sandbox has preload=({WORKER!r},)"
             raise SandboxUnavailable(f"math grading failed: {failed}", fix) from failed
-        killed = ("failed", str(failed))
-    if len(pairs) == 1:
-        return [killed]
-    return [verdict for pair in pairs for verdict in await _ask(sandbox, [pair])]
+        return "failed", str(failed)

@@ -35,6 +35,9 @@ Verdict = Literal["correct", "wrong", "gold_unparseable"]
 LONGEST = 2000
 """Characters of an answer beyond which it is wrong unread: such answers are runaway text, and parsing takes seconds."""
 
+DELTA = sympy.Rational(1, 10**6)
+"""By which numbers may differ in `equal_numbers`."""
+
 _PERCENT = re.compile(r"(?<!\s) ?\\?%")
 
 
@@ -55,6 +58,27 @@ def _compare_pair(pair: Any) -> JsonValue:
         raise
     except Exception as error:
         return ["failed", f"{type(error).__name__}: {error}"[:300]]
+
+
+def equal_numbers(payload: JsonValue) -> JsonValue:
+    """`[gold, answer]` in; out whether both are numbers that differ by at most `DELTA`, absolutely or relative to the
+    gold where that is above 1 (NumEq of Stronger-MAS, Appendix B.1), and None where the gold is no number."""
+    if not isinstance(payload, list) or not all(isinstance(each, str) for each in payload):
+        raise TypeError(f"expected a gold and an answer, got {type(payload).__name__}")
+    gold, answer = (_number(str(each)) for each in payload)
+    if gold is None:
+        return None
+    return answer is not None and bool(abs(answer - gold) <= DELTA * max(1, abs(gold)))
+
+
+def _number(text: str) -> Any | None:
+    """The real number that the text says, with or without a name before it or a unit behind."""
+    formula = claims.equal_sides(claims.without_lead(remarks.without_domain(tidy(text[:LONGEST]))))[-1]
+    if any(sign.isdecimal() and not sign.isascii() for sign in formula):
+        return None
+    value = values.read(units.split_unit(formula, letters=False)[0])
+    parts = None if value is None else values.number(value.expression)
+    return None if parts is None or parts[1] != 0 else parts[0]
 
 
 def warm() -> None:

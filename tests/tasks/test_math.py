@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from sandbox.protocol import Sandbox
-from tasks import MathPair, gold_is_readable, grade_math, grade_math_batch
+from tasks import MathPair, equal_numbers, gold_is_readable, grade_math, grade_math_batch
 from workflow.failures import LimitExceeded, SandboxUnavailable
 
 InJail = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
@@ -89,3 +89,33 @@ def test_plain_integers_need_no_fork_and_keep_their_places(in_jail: InJail) -> N
     assert [grade.verdict for grade in grades] == ["correct", "wrong", "correct", "correct", "no_answer", "wrong"]
     assert [(grade.gold, grade.answer) for grade in grades] == [(pair.gold, pair.answer) for pair in pairs]
     assert fake.sizes == [1]
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"),
+    [
+        ("1/3", "0.3333333", True),
+        ("1/3", "0.333", False),
+        ("5", "5.000001", True),
+        ("5", "5.00001", False),
+        ("1000000", "1000001", True),  # relative to what is above 1
+        ("1000000", "1000002", False),
+        ("0", "0.000001", True),
+        ("0", "0.0000011", False),
+        ("-7", "7", False),
+        (r"5\text{ cm}", "x = 5", True),
+        (r"\frac{\pi}{2}", "1.570796", True),
+        ("5", "five", False),
+        ("5", "", False),
+        ("5", "10^{10^{10}}", False),  # takes too long
+        ("5", "1,000", False),
+        ("x + 1", "x + 1", None),
+        ("(1, 2)", "(1, 2)", None),
+        ("i", "i", None),
+    ],
+)
+def test_numbers_that_differ_by_a_millionth_at_most(
+    in_jail: InJail, gold: str, answer: str, equal: bool | None
+) -> None:
+    """NumEq of Stronger-MAS, Appendix B.1."""
+    assert in_jail(lambda sandbox: equal_numbers(sandbox, gold, answer)) is equal

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from sandbox.named import named_sandbox
 from tasks.problems import Problem
 from trainer.cluster.assembly import Assembly, Cast
 from trainer.cluster.losses import FENCE, Limits, Restarts, is_loss
@@ -31,7 +32,7 @@ from trainer.cluster.watching import POLL_S, Watching
 from trainer.config import TrainConfig
 from trainer.credit import RewardFunction, paper_reward
 from trainer.disk import Written
-from trainer.run import PROBE_TOKENS, Lesson, Phase, StepsLost, SyncReport, Watch, write_each
+from trainer.run import PROBE_TOKENS, Lesson, Phase, StepsLost, SyncReport, Watch, check_program, write_each
 from trainer.trees import QuestionTree
 from trainer.update import Snapshot, UpdateReport
 
@@ -63,6 +64,8 @@ class ClusterRuntime:
     @asynccontextmanager
     async def opened(self, watch: Watch, out: Path) -> AsyncIterator[None]:
         self._watch, self._out = watch, out.absolute()
+        async with named_sandbox(self.config.rollout.sandbox, ("designer.check",)) as sandbox:
+            await check_program(self.config, sandbox)
         async with Session(self.config.cluster).opened() as self._session:
             try:
                 await self._assemble()

@@ -16,6 +16,7 @@ from tasks.data import READERS
 from trainer.credit import (
     Shaping,
     TurnReward,
+    TurnRole,
     turn_reward,
 )
 from trainer.update import LoraSettings
@@ -231,13 +232,17 @@ class RewardConfig(Section):
     """What is rewarded."""
 
     kind: Literal["run", "turns"] = "run"
-    """`run`: whole runs, by MetaAgent-X, Eq. 10. `turns`: what each agent does in a game, by Stronger-MAS, Eq. 3."""
+    """`run`: whole runs, by MetaAgent-X, Eq. 10. `turns`: each reply of an agent, by Stronger-MAS, Eq. 3."""
     alpha: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """What the team's part of a turn's reward weighs."""
     shaping: Shaping = "dense"
-    """Of turns: `dense` follows what an action achieves, `outcome` only that a game is solved and a format kept."""
+    """Of turns: `dense` follows what a turn achieves, `outcome` only that the problem is solved and a format kept."""
+    roles: dict[str, TurnRole] = {}
+    """What agents of the program are for in math and code whose names are not Reasoner, Tool, Coder or Tester."""
 
     @property
     def of_turns(self) -> TurnReward | None:
         """None where whole runs are rewarded."""
-        return partial(turn_reward, alpha=self.alpha, shaping=self.shaping) if self.kind == "turns" else None
+        if self.kind != "turns":
+            return None
+        return partial(turn_reward, alpha=self.alpha, shaping=self.shaping, roles=self.roles)

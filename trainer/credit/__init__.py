@@ -9,7 +9,8 @@ from trainer.credit.advantages import ROLES, outcomes, samples_by_policy, silent
 from trainer.credit.reward import FORMAT_WEIGHT, RewardFunction, conversations, correctness, paper_reward
 from trainer.credit.rules import RULES, SINGLE_TURNS, Outcome, RuleName
 from trainer.credit.stages import STAGE_LENGTH, Schedule, active_roles
-from trainer.credit.turn_reward import Shaping, TurnReward, turn_reward
+from trainer.credit.turn_parts import Shaping, TurnRole
+from trainer.credit.turn_reward import TurnReward, check_turns, turn_reward
 
 __all__ = [
     "FORMAT_WEIGHT",
@@ -23,7 +24,9 @@ __all__ = [
     "Schedule",
     "Shaping",
     "TurnReward",
+    "TurnRole",
     "active_roles",
+    "check_turns",
     "conversations",
     "correctness",
     "outcomes",

@@ -1,162 +1,71 @@
-"""The reward of one turn of an agent in a game: Stronger-MAS, Eq. 3 and Appendix B.3 to B.6, explained term by term.
+"""The reward of one turn of an agent: Stronger-MAS, Eq. 3, r = alpha * team + local, explained term by term.
 
-r = alpha * team + local, with alpha = 1. What an agent did is read off the path of its run and played again: what it
-acted, or else what it proposed, if the action is its own. One that acts is scored as the paper's planner, one that
-proposes as its tool; a proposal's team reward is that of the position it would lead to. Where the paper leaves a
-choice: a list scores only as a whole, what does nothing has no progress, also where nothing got worse, and the team's
-part is that of the turn's own position, also where the paper broadcasts that of the end.
-How games are played is in `tasks.environments`; rewards of whole runs are in `trainer.credit.reward`.
+The team's part is that of the turn's own state, also where the paper broadcasts that of the end: a candidate is scored
+before the run goes on. Parts are in `trainer.credit.game_turns` (B.3 to B.6) and `trainer.credit.answer_turns` (B.1,
+B.2); rewards of whole runs are in `trainer.credit.reward`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
-from search import CodeStep, Decision, Ended, GameStep
+from sandbox.protocol import Sandbox
+from search import Decision, Ended
 from search.branching import Position
-from search.paths import AnyStep
-from tasks.environments import (
-    PlanPathState,
-    SokobanState,
-    State,
-    Step,
-    SudokuState,
-    act,
-    plan_path,
-    reset,
-    sokoban,
-    sudoku,
-)
 from tasks.problems import Problem
+from trainer.credit.answer_turns import role_of, scored
+from trainer.credit.game_turns import in_game
+from trainer.credit.turn_parts import Shaping, TurnRole
 from workflow.trace import Rewarded, RewardTerm
 
-Shaping = Literal["dense", "outcome"]
-"""Whether rewards follow what an action achieves (B.3 to B.5), or that a game is solved and a format kept (B.6)."""
-TurnReward = Callable[[Problem, Decision, Position], Rewarded]
-FORMAT, PLAY, PROGRESS = 0.1, 0.1, 0.8
-"""The weights of all games, for planner and tool."""
+TurnReward = Callable[[Problem, Decision, Position, Sandbox], Coroutine[Any, Any, Rewarded]]
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """What an agent did with one reply."""
-
-    step: Step[State]
-    proposed: bool
-    ran: bool
-    """Whether the code behind it ran without an error; True where there is none."""
-
-
-def turn_reward(
+async def turn_reward(
     problem: Problem,
     decision: Decision,
     position: Position,
+    sandbox: Sandbox,
     alpha: float = 1.0,
     shaping: Shaping = "dense",
+    roles: Mapping[str, TurnRole] = {},
 ) -> Rewarded:
-    """Of the reply to a decision that led to a position. Raises ValueError where the problem is no game."""
-    before = _state_after(problem, decision.path.steps)
-    move = _move(before, decision, position)
-    after = before if move is None else move.step.after
-    team, seen = _team(before, after, shaping)
-    terms = [RewardTerm(name="team", value=team, weight=alpha, reason=seen), *_local(move, shaping)]
+    """Of the reply to a decision that led to a position. `roles` says what agents are for whose name does not.
+
+    Raises ValueError for an agent that has no role in this kind of problem, and `SandboxUnavailable`.
+    """
+    if problem.environment is not None:
+        parts = in_game(problem, decision, position, shaping)
+    else:
+        parts = await scored(problem, decision, position, sandbox, shaping, roles)
+    terms = [RewardTerm(name="team", value=parts.team, weight=alpha, reason=parts.seen), *parts.local]
     total = sum(term.value * term.weight for term in terms)
     ended = position.run.duration_s if isinstance(position, Ended) else 0.0
     return Rewarded(t=ended, total=round(total, 12), terms=terms)
 
 
-def _state_after(problem: Problem, steps: Sequence[AnyStep]) -> State:
-    state = reset(problem)
-    for step in steps:
-        if isinstance(step, GameStep) and step.commit and step.text is not None:
-            state = act(state, step.agent, step.text).after
-    return state
-
-
-def _move(before: State, decision: Decision, position: Position) -> Move | None:
-    """The last thing done before the next decision with an action that the agent wrote; None where there is none, or
-    the game was over."""
-    done = position.path.steps[len(decision.path.steps) + 1 :]
-    codes = [step for step in done if isinstance(step, CodeStep)]
-    ran = all(code.reply.exit_status == 0 and code.reply.limit is None for code in codes)
-    state, found = before, None
-    for step in done:
-        if not isinstance(step, GameStep) or step.text is None:
+def check_turns(problems: Iterable[Problem], agents: Iterable[str], roles: Mapping[str, TurnRole]) -> None:
+    """Raises ValueError where a turn of one of a program's agents could not be rewarded: it has no role in a kind of
+    problem, or a tester's problem has no reference solution or no tests on stdin."""
+    agents = [*agents]
+    for name in roles:
+        if name not in agents:
+            raise ValueError(f"reward.roles.{name}: no agent of the program has this name. It has {', '.join(agents)}")
+    testers: dict[str, list[str]] = {}
+    for problem in problems:
+        if problem.environment is not None:
             continue
-        played = act(state, step.agent, step.text)
-        if step.author == decision.request.agent and not state.done:
-            found = Move(played, not step.commit, ran)
-        state = played.after if step.commit else state
-    return found
+        if (kind := problem.domain) not in testers:
+            testers[kind] = [agent for agent in agents if role_of(agent, kind, roles) == "tester"]
+        if testers[kind] and (lack := _lacks(problem)):
+            raise ValueError(
+                f"problem {problem.id!r} has {lack}, so the turns of {testers[kind][0]!r}, who writes tests, earn "
+                "nothing. Fix: leave it out, or use a program without a tester"
+            )
 
 
-def _team(before: State, after: State, shaping: Shaping) -> tuple[float, str]:
-    if after.solved:
-        return 1.0, "solved"
-    if shaping == "dense" and isinstance(after, PlanPathState) and isinstance(before, PlanPathState):
-        then, now = plan_path.manhattan_distance(before), plan_path.manhattan_distance(after)
-        return max(0.0, (then - now) / plan_path.manhattan_at_start(after)), f"distance {then}, then {now}"
-    if shaping == "dense" and isinstance(after, SokobanState):
-        on, boxes = sokoban.boxes_on_goals(after), len(after.boxes)
-        return on / boxes, f"{on} of {boxes} boxes on goals"
-    return 0.0, "not solved"
-
-
-def _local(move: Move | None, shaping: Shaping) -> list[RewardTerm]:
-    if move is None:
-        return [
-            RewardTerm(name="local", value=0.0, weight=1.0, reason="it neither acted nor proposed anything of its own")
-        ]
-    step = move.step
-    read = RewardTerm(
-        name="format",
-        value=float(step.readable),
-        weight=FORMAT,
-        reason=step.wrong if not step.readable else "an action",
-    )
-    if shaping == "outcome":
-        read.weight = 1.0
-        return [read]
-    if not step.readable:
-        return [read]
-    name, good, reason = _progress(move)
-    plays = move.ran if move.proposed and isinstance(step.after, SudokuState) else step.legal
-    said = step.wrong or ("legal" if plays else "its code failed")
-    return [
-        read,
-        RewardTerm(name="legal", value=float(plays), weight=PLAY, reason=said),
-        RewardTerm(name=name, value=good, weight=PROGRESS, reason=reason),
-    ]
-
-
-def _progress(move: Move) -> tuple[str, float, str]:
-    """The third sub-score of each game: its name, its value, and what was seen."""
-    step, before, after = move.step, move.step.before, move.step.after
-    if not step.applied:
-        return "progress", 0.0, "nothing was done"
-    if not step.legal:
-        return "progress", 0.0, "not all of it is legal"
-    if isinstance(before, SudokuState) and isinstance(after, SudokuState):
-        if move.proposed:
-            return "edits", 1.0, "all edits are legal"
-        cells, filled = len(after.cells) ** 2, sudoku.newly_filled(Step(before, after, step.action, step.applied))
-        return "filled", filled / cells, f"{filled} of {cells} cells newly filled"
-    if isinstance(before, SokobanState) and isinstance(after, SokobanState):
-        if move.proposed:
-            then, now = sokoban.potential(before), sokoban.potential(after)
-            return "potential", float(now >= then), f"potential {then}, then {now}"
-        stuck = sokoban.cornered(after) - sokoban.cornered(before)
-        return (
-            "deadlock",
-            float(stuck <= 0),
-            "no box goes into a corner" if stuck <= 0 else "a box is in a corner for good",
-        )
-    assert isinstance(before, PlanPathState)
-    assert isinstance(after, PlanPathState)
-    if move.proposed:
-        then, now = plan_path.manhattan_distance(before), plan_path.manhattan_distance(after)
-        return "distance", float(now <= then), f"distance {then}, then {now}"
-    shortest = plan_path.on_shortest_path(Step(before, after, step.action, step.applied, step.wrong))
-    return "shortest", float(shortest), "on a shortest path" if shortest else "off all shortest paths"
+def _lacks(problem: Problem) -> str:
+    if problem.reference is None:
+        return "no reference solution that tests can be tried on"
+    return "" if problem.tests is not None and problem.tests.kind == "stdin" else "tests that are no scripts' stdin"

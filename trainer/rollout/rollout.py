@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +18,8 @@ from designer.sample import Design, sample_designs
 from engine.protocol import Engine
 from engine.session import Run
 from sandbox.protocol import Sandbox
-from search import Branching, OpenRuns, jailed
+from search import Branching, Decision, OpenRuns, jailed
+from search.branching import Position
 from tasks.environments import begins
 from tasks.problems import Problem
 from trainer.config import BranchingConfig, RolloutConfig
@@ -236,14 +236,17 @@ class Question:
         async def score(run: Run) -> Rewarded:
             return await rollout.reward(self.problem, run, rollout.sandbox)
 
-        turn_score = None if rollout.turn_reward is None else partial(rollout.turn_reward, self.problem)
+        async def score_turn(decision: Decision, position: Position) -> Rewarded:
+            assert rollout.turn_reward is not None
+            return await rollout.turn_reward(self.problem, decision, position, rollout.sandbox)
+
         async with self.turns:
             sampling_turns = TurnSampling(
                 Branching(asked, engine=rollout.executor.name, open_runs=rollout.open_runs),
                 executor,
                 config,
                 score,
-                turn_score,
+                None if rollout.turn_reward is None else score_turn,
                 question=self.problem.id,
                 design=design,
                 execution=index,

@@ -26,7 +26,7 @@ from workflow.trace import CandidateDrawn, Rewarded
 
 Score = Callable[[Run], Coroutine[Any, Any, Rewarded]]
 """Of a run that has ended. It is rewarded whatever its failure, which is none of engine or sandbox."""
-TurnScore = Callable[[Decision, Position], Rewarded]
+TurnScore = Callable[[Decision, Position], Coroutine[Any, Any, Rewarded]]
 """Of the reply to a call that led to a position."""
 Reply = Completion | Failure
 
@@ -144,7 +144,7 @@ class TurnSampling:
         if self._turn_score is None or isinstance(reply, Failure):
             end, reward = await self._end(position)
             return _Scored(reward, _timed_out(end))
-        return _Scored(self._turn_score(decision, position), isinstance(position, Ended) and _timed_out(position))
+        return _Scored(await self._turn_score(decision, position), isinstance(position, Ended) and _timed_out(position))
 
     def _chosen(self, decision: Decision, rewards: list[float]) -> int:
         """The largest reward, ties to the lowest number (Alg. 1, line 13), unless the configuration says otherwise."""

@@ -4,6 +4,7 @@ Not here: what a step is made of (`trainer.rollout`, `trainer.credit`, `trainer.
 (`metaagent.terminal`).
 """
 
+from trainer.run.cast import check_program
 from trainer.run.curves import scalars
 from trainer.run.gpus import GPUS, Gpu
 from trainer.run.loop import train
@@ -53,6 +54,7 @@ __all__ = [
     "UnknownSize",
     "Watch",
     "backend_settings",
+    "check_program",
     "engine_number_bytes",
     "known_sizes",
     "local_engine",

@@ -1,23 +1,56 @@
-"""The agents of a fixed program, and whether policies of single agents name them.
+"""The agents of a fixed program, and whether policies and rewards of single agents fit them.
 
-What a program is made of is said by the sandbox, which runs it without agents.
+What a program is made of is said by the sandbox, which runs it without agents. Agents that a program builds only while
+it runs are not seen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from sandbox.protocol import Sandbox
-from trainer.config import Roles
+from tasks.data import read_as
+from tasks.problems import Problem
+from trainer.config import Roles, TrainConfig
+from trainer.credit import check_turns
 from workflow.checks import nearest
 
 
-async def check_cast(roles: Roles, source: str, sandbox: Sandbox) -> None:
+async def check_program(config: TrainConfig, sandbox: Sandbox) -> None:
+    """Raises ValueError where agents of the fixed program have no policy, or turns that cannot be rewarded, or where
+    the configuration speaks of agents that it does not have; and what reading the problems raises."""
+    program, turns = config.rollout.program, config.reward.kind == "turns"
+    problems = [each for source in config.data for each in read_as(source.format, source.path)] if turns else []
+    check_has_program(config, problems)
+    if program is None or not (config.roles.agents or turns):
+        return
+    cast = await cast_of(program.read_text(encoding="utf-8"), sandbox)
+    check_policies(config.roles, cast)
+    if turns:
+        check_turns(problems, cast, config.reward.roles)
+
+
+def check_has_program(config: TrainConfig, problems: Iterable[Problem]) -> None:
+    """Raises ValueError where turns of math or code are rewarded without a fixed program."""
+    other = next((problem for problem in problems if problem.environment is None), None)
+    if config.reward.kind == "turns" and config.rollout.program is None and other is not None:
+        raise ValueError(
+            f'problem {other.id!r} is no game, and reward.kind = "turns" has to know what its agents are for. Fix: a '
+            'fixed program (rollout.program), or reward.kind = "run" and rollout.branching.score = "end"'
+        )
+
+
+async def cast_of(source: str, sandbox: Sandbox) -> list[str]:
+    """The names of a program's agents."""
+    graph = (await sandbox.describe(source)).graph
+    return [*dict.fromkeys(node.name for node in (graph.walk() if graph else []) if node.base == "AgentNode")]
+
+
+def check_policies(roles: Roles, cast: Sequence[str]) -> None:
     """Raises ValueError for a policy of an agent that the program does not have, and where `roles.executor` is left
-    out, for an agent without a policy. Agents that a program builds only while it runs are not seen."""
+    out, for an agent without a policy."""
     if not roles.agents:
         return
-    described = await sandbox.describe(source)
-    graph = described.graph
-    cast = dict.fromkeys(node.name for node in (graph.walk() if graph else []) if node.base == "AgentNode")
     for name in roles.agents:
         if name not in cast:
             meant = nearest(name, cast)

@@ -29,12 +29,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tasks.data import read_as
 from trainer.config import TrainConfig
 from trainer.credit import active_roles, samples_by_policy
 from trainer.disk import CheckpointError, CheckpointWriter, Written, checkpoint, metrics_file, to_its_end
 from trainer.rollout import Batches, Source, derived_seed
 from trainer.run import pending
-from trainer.run.problem_files import problems_of
 from trainer.run.run_folder import CHECKPOINTS, METRICS, TRACES, claim, forget_after, prune_traces, record
 from trainer.run.runtime import Lesson, Phase, Runtime, StepsLost, Versions, Watch
 from trainer.run.step_report import StepReport, Timings, step_report
@@ -265,8 +265,7 @@ def _checkpoint(policies: Policies, ahead: Sequence[list[QuestionTree]], folder:
 
 def _batches(config: TrainConfig) -> Batches:
     sources = [
-        Source(f"{each.format}:{each.path.name}", problems_of(each, config.reward.kind), each.share)
-        for each in config.data
+        Source(f"{each.format}:{each.path.name}", read_as(each.format, each.path), each.share) for each in config.data
     ]
     return Batches(sources, config.rollout.questions, config.seed)
 

@@ -24,7 +24,7 @@ from trainer.config import PolicyConfig, TrainConfig
 from trainer.credit import SINGLE_TURNS, RewardFunction, paper_reward
 from trainer.disk import Written
 from trainer.rollout import Rollout
-from trainer.run.cast import check_cast
+from trainer.run.cast import check_program
 from trainer.run.runtime import PROBE_TOKENS, Lesson, StepsLost, Watch, backend_settings, vllm_options, write_each
 from trainer.run.step_report import SyncReport
 from trainer.trees import QuestionTree
@@ -65,8 +65,7 @@ class OneProcess:
     @asynccontextmanager
     async def opened(self, watch: Watch, out: Path) -> AsyncIterator[None]:
         self._watch = watch
-        if (program := self.config.rollout.program) is not None:
-            await check_cast(self.config.roles, program.read_text(encoding="utf-8"), self._sandbox)
+        await check_program(self.config, self._sandbox)
         async with AsyncExitStack() as stack:
             for name in self.config.policies:
                 self._policies[name] = _policy(name, self.config, stack)

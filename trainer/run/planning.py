@@ -11,12 +11,13 @@ import itertools
 
 from pydantic import BaseModel
 
+from tasks.data import read_as
 from trainer.config import DataConfig, PolicyConfig, TrainConfig
 from trainer.credit import active_roles
 from trainer.rollout import apportioned
+from trainer.run.cast import check_has_program
 from trainer.run.memory import Memory, checkpoint_bytes, engine_number_bytes, trained_parameters, whole_policy
 from trainer.run.needs import ClusterNeeds, cluster_needs
-from trainer.run.problem_files import problems_of
 from trainer.run.sizes import UnknownSize, model_folder, model_size
 from workflow.usage import PolicyRole
 
@@ -185,7 +186,9 @@ def _source(source: DataConfig, per_step: int, config: TrainConfig) -> SourcePla
         raise ValueError(f"{name}: share {source.share:g} is no place in a batch. Fix: raise it, or rollout.questions")
     if not source.path.exists():
         return SourcePlan(name=name, per_step=per_step, unknown=f"there is no {source.path}")
-    problems = len(problems_of(source, config.reward.kind))
+    read = read_as(source.format, source.path)
+    check_has_program(config, read)
+    problems = len(read)
     if problems < per_step:
         raise ValueError(f"{name}: {problems} problems do not fill {per_step} places. Fix: use smaller batches")
     return SourcePlan(name=name, per_step=per_step, problems=problems, epochs=config.steps / (problems // per_step))

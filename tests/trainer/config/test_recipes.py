@@ -1,20 +1,23 @@
 """Every recipe can be read, and says what the paper says."""
 
-import asyncio
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from one_jail import in_jail
 
 from designer.check import check_program
 from engine.session import Run
 from sandbox import ProcessSandbox
 from sandbox.conformance.scripted import Scripted
 from tasks.environments import begins, played, problem_of
-from tasks.problems import PlanPathLevel, SokobanLevel, SudokuLevel
+from tasks.grading import grade
+from tasks.problems import PlanPathLevel, Problem, SokobanLevel, StdinTest, StdinTests, SudokuLevel
 from trainer.config import RewardConfig, TrainConfig
 from trainer.config.toml_file import read_config
+from trainer.credit import check_turns
+from trainer.run.cast import cast_of
 from trainer.run.planning import plan
 from trainer.update import PolicyObjective
 from workflow.completion import CompletionRequest
@@ -110,19 +113,16 @@ def test_every_ablation_is_looked_at() -> None:
 
 
 def test_the_single_agent_may_run() -> None:
-    async def check() -> list[Any]:
-        async with ProcessSandbox(preload=("designer.check",)) as sandbox:
-            report = await check_program((RECIPES / "ablations" / "single_agent.py").read_text(), sandbox)
-            assert report.graph is not None
-            return report.findings
-
-    assert asyncio.run(asyncio.wait_for(check(), 60)) == []
+    report = in_jail(lambda sandbox: check_program((RECIPES / "ablations" / "single_agent.py").read_text(), sandbox))
+    assert report.graph is not None
+    assert report.findings == []
 
 
 GAMES = ("plan_path", "sokoban", "sudoku")
+OTHERS = {"math": ("programs/math.py", 8192, "polaris"), "code": ("programs/code.py", 8192, "problems")}
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("game", [*GAMES, *OTHERS])
 def test_at_grpo_is_stronger_mas_setting(game: str) -> None:
     """Section 5.1 and Appendix C.1; its shared setting."""
     config = recipe(f"at_grpo_{game}.toml")
@@ -134,9 +134,11 @@ def test_at_grpo_is_stronger_mas_setting(game: str) -> None:
     assert branching is not None
     assert (branching.candidates, branching.turns, branching.select, branching.score) == (4, 4, "best", "turn")
     assert (rollout.questions, rollout.designs, rollout.executions, config.steps) == (32, 1, 1, 150)
-    assert (rollout.max_prompt_tokens, rollout.max_tokens, rollout.executor_temperature) == (16384, 4096, 1.0)
+    program, prompt, format = OTHERS.get(game, ("programs/game.py", 16384, "problems"))
+    assert (rollout.max_prompt_tokens, rollout.max_tokens, rollout.executor_temperature) == (prompt, 4096, 1.0)
     assert config.reward == RewardConfig(kind="turns", alpha=1.0, shaping="dense")
-    assert config.data[0].path.name == f"{game}.jsonl"
+    assert rollout.program == RECIPES / program
+    assert [source.format for source in config.data] == [format]
 
 
 WAYS = {
@@ -157,13 +159,12 @@ def test_the_program_of_games_is_played_by_a_tool_and_a_planner(game: str) -> No
         action = first if len(asked) <= 2 else second
         return f"```python\nprint({action!r})\n```" if request.agent == "Tool" else f"I adopt it.\n#### {action}"
 
-    async def go() -> Run:
-        async with ProcessSandbox(preload=("designer.check",)) as sandbox:
-            report = await check_program(source, sandbox)
-            assert report.findings == []
-            return await sandbox.run_program(source, problem.question, engine=Scripted(reply), game=begins(problem))
+    async def go(sandbox: ProcessSandbox) -> Run:
+        report = await check_program(source, sandbox)
+        assert report.findings == []
+        return await sandbox.run_program(source, problem.question, engine=Scripted(reply), game=begins(problem))
 
-    run = asyncio.run(asyncio.wait_for(go(), 60))
+    run = in_jail(go)
     assert run.failure is None
     steps = [step for step, _ in played(problem, run.trace.events)]
     assert [(step.agent, step.commit, step.legal) for step in steps] == [
@@ -182,12 +183,8 @@ def test_the_program_of_games_is_played_by_a_tool_and_a_planner(game: str) -> No
 def test_a_tool_that_writes_no_code_proposes_nothing() -> None:
     problem = problem_of(WAYS["plan_path"][0])
 
-    async def go() -> Run:
-        async with ProcessSandbox() as sandbox:
-            source, engine = (RECIPES / "programs" / "game.py").read_text(), Scripted("No idea.")
-            return await sandbox.run_program(source, problem.question, engine=engine, game=begins(problem))
-
-    run = asyncio.run(asyncio.wait_for(go(), 60))
+    source, engine = (RECIPES / "programs" / "game.py").read_text(), Scripted("No idea.")
+    run = in_jail(lambda sandbox: sandbox.run_program(source, problem.question, engine=engine, game=begins(problem)))
     assert [(step.agent, step.commit, step.action) for step, _ in played(problem, run.trace.events)] == [
         ("Planner", True, None)
     ] * 4
@@ -200,3 +197,70 @@ def test_the_miniature_is_given_model_and_data_on_the_command_line(tmp_path: Pat
     assert config.policies["p0"].model == str(tmp_path)
     assert config.data[0].path == tmp_path / "rows.jsonl"
     assert (config.policies["p0"].engine.kind, config.policies["p0"].engine.dtype) == ("transformers", "float64")
+
+
+PLAYED = {
+    "math": (
+        Problem(id="m", question="What is 2 + 2?", domain="math", gold="4"),
+        [
+            ("Reasoner", r"So \boxed{3}."),
+            ("Tool", "```python\nprint(2 + 2)\n```"),
+            ("Reasoner", r"I was wrong: \boxed{4.0}"),
+            ("Tool", "Again.\n```python\nprint(4)\n```"),
+        ],
+        ["Its boxed answer: 3", "It printed: 4", "print(2 + 2)"],
+    ),
+    "code": (
+        Problem(
+            id="c",
+            question="Square n.",
+            domain="code",
+            tests=StdinTests(tests=[StdinTest(stdin="3\n", stdout="9\n")]),
+            reference="print(int(input()) ** 2)",
+        ),
+        [
+            ("Coder", "```python\nprint(int(input()) * 2)\n```"),
+            ("Tester", "**Test Input:**\n3\n**Test Output:**\n9"),
+            ("Coder", "```python\nprint(int(input()) ** 2)\n```"),
+            ("Tester", "**Test Input:**\n```\n4\n```\n**Test Output:**\n```\n16\n```\nIt tells them apart."),
+        ],
+        ["Input of the test:\n\n3", "Expected output:\n\n9", "It printed:\n\n6", "print(int(input()) * 2)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("domain", PLAYED)
+def test_the_programs_of_math_and_code_go_on_until_both_agree(domain: str) -> None:
+    problem, script, shown = PLAYED[domain]
+    source, replies = (RECIPES / "programs" / f"{domain}.py").read_text(), iter(script)
+    asked: list[CompletionRequest] = []
+
+    def reply(request: CompletionRequest) -> str:
+        asked.append(request)
+        agent, said = next(replies)
+        assert request.agent == agent
+        return said
+
+    async def go(sandbox: ProcessSandbox) -> tuple[Run, bool]:
+        assert [str(each) for each in (await check_program(source, sandbox)).findings] == []
+        check_turns([problem], await cast_of(source, sandbox), {})
+        run = await sandbox.run_program(source, problem.question, engine=Scripted(reply))
+        return run, (await grade(problem, run.answer or "", sandbox)).correct
+
+    run, correct = in_jail(go)
+    assert run.failure is None
+    assert correct
+    assert next(replies, None) is None
+    first, second, *later = [str(request.messages[-1]["content"]) for request in asked]  # pyright: ignore
+    assert first == second, "apart at first"
+    assert all(text in prompt for text in shown for prompt in later)
+
+
+def test_the_programs_of_math_and_code_end_without_an_agreement() -> None:
+    for domain, (problem, _, _) in PLAYED.items():
+        source = (RECIPES / "programs" / f"{domain}.py").read_text()
+        engine = Scripted("I don't know.")
+        run = in_jail(lambda sandbox, s=source, p=problem, e=engine: sandbox.run_program(s, p.question, engine=e))
+        assert run.failure is None
+        assert len(run.trace.agent_turns) == 8
+        assert run.answer == "I don't know."

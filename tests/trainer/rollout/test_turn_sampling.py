@@ -170,6 +170,38 @@ def test_eq_3_scores_each_turn_by_itself() -> None:
     assert sum(advantages[:4]) == pytest.approx(0)
 
 
+SAID = {
+    "Reasoner": [r"\\boxed{3}", r"\\boxed{5}", "none", r"\\boxed{4}"],
+    "Tool": ["```python\nprint(5)\n```", "```python\nprint(4)\n```", "none", "```python\n1/0\n```"],
+}
+
+
+def test_math_is_scored_turn_by_turn() -> None:
+    """B.1, with the program of the recipe."""
+    asked: dict[str, int] = defaultdict(int)
+
+    def reply(request: CompletionRequest) -> str:
+        asked[repr(request.messages)] += 1
+        return SAID[request.agent][(asked[repr(request.messages)] - 1) % 4]
+
+    math = (Path(__file__).parents[3] / "recipes" / "programs" / "math.py").read_text()
+    engine = TokenEngine(reply)
+    trees = grow(
+        engine, program=math, problems=(FOUR,), reward=paper_reward, score="turn", turn_reward=partial(turn_reward)
+    )
+    run = the_run(trees)
+    found = rewards(run.candidates)
+    assert found["Reasoner"] == pytest.approx([0.2, 0.2, 0.0, 2.0])
+    assert found["Tool"] == pytest.approx([0.2, 2.0, 0.0, 0.0])
+    assert [each.chosen for each in run.candidates] == [False, False, False, True, False, True, False, False]
+    assert len(engine.requests) == 8, "with the best of both they agree"
+    assert run.reward.total == 1.4, "the run's own is Eq. 10's"
+    advantages = [advantage for _, advantage in credited(trees, "executor", "at-grpo")]
+    # 0.2, 0.2, 0, 2: mean 0.6, deviation sqrt(0.66); 0.2, 2, 0, 0: mean 0.55, deviation 0.843...
+    assert advantages[:4] == pytest.approx([-0.49237, -0.49237, -0.73855, 1.72328], abs=1e-4)
+    assert sum(advantages[4:]) == pytest.approx(0)
+
+
 TALKS = """
 from workflow import AgentNode, ToolRegistry, Workflow
 tools = ToolRegistry()

@@ -337,17 +337,19 @@ def test_sources_that_cannot_fill_their_places(tmp_path: Path) -> None:
         plan(config("x", data=[problems(tmp_path / "b.jsonl", 9), rare]))
 
 
-def test_turns_are_rewarded_in_games_alone(tmp_path: Path) -> None:
-    turns = {
+def test_turns_are_rewarded_in_games_or_a_fixed_program(tmp_path: Path) -> None:
+    turns: dict[str, Any] = {
         "credit": "at-grpo",
         "schedule": "executor-only",
         "reward": {"kind": "turns"},
         "rollout": {"questions": 2, "designs": 1, "executions": 1, "branching": {"score": "turn"}},
     }
     with pytest.raises(
-        ValueError, match=r"aime:a\.jsonl: problem '.*' is no game, and reward\.kind = \"turns\" rewards"
+        ValueError, match=r"problem '.*' is no game, and reward\.kind = \"turns\" has .* Fix: a fixed program"
     ):
         plan(config("x", data=[problems(tmp_path / "a.jsonl", 7)], **turns))
+    fixed = {**turns, "rollout": {**turns["rollout"], "program": "math.py"}}
+    assert plan(config("x", data=[problems(tmp_path / "a.jsonl", 7)], **fixed)).sources[0].problems == 7
     path = tmp_path / "levels.jsonl"
     path.write_text(problem_of(PlanPathLevel(level="@.\n.G")).model_dump_json() + "\n")
     path.write_text(path.read_text() + problem_of(PlanPathLevel(level="@#\n.G")).model_dump_json() + "\n")

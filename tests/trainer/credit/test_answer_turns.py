@@ -1,0 +1,223 @@
+"""Rewards of turns in math and code, worked out by hand from Stronger-MAS, Eq. 3 and Appendix B.1, B.2, B.6."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from one_jail import in_jail
+
+from sandbox import Sandbox
+from search import Branching, Decision, trusted
+from tasks.problems import CallTest, CallTests, Problem, StdinTest, StdinTests
+from trainer.credit import check_turns, turn_reward
+from workflow import AgentNode, Workflow
+from workflow.completion import Completion
+from workflow.failures import SandboxUnavailable
+from workflow.trace import Rewarded
+
+HALF = Problem(id="half", question="What is 1/2?", domain="math", gold=r"\frac{1}{2}")
+INTERVAL = Problem(id="interval", question="Where?", domain="math", gold="[1, 2)")
+TESTS = [StdinTest(stdin=f"{n}\n", stdout=f"{n * n}\n") for n in (2, 3, 4, 0)]
+SQUARE = Problem(
+    id="square",
+    question="Square n.",
+    domain="code",
+    tests=StdinTests(tests=TESTS),
+    reference="print(int(input()) ** 2)",
+)
+CALLED = Problem(
+    id="called", question="f", domain="code", tests=CallTests(fn_name="f", tests=[CallTest(args=[1], expected=1)]),
+    reference="def f(x): return x",
+)  # fmt: skip
+
+
+def fenced(code: str) -> str:
+    return f"So:\n```python\n{code}\n```"
+
+
+def a_test(given: str, expected: str) -> str:
+    return f"**Test Input:**\n{given}\n**Test Output:**\n{expected}"
+
+
+def rewards(problem: Problem, *turns: tuple[str, str], **options: Any) -> list[Rewarded]:
+    """Of each reply: `(agent, what it says)`, in their order."""
+
+    async def go(sandbox: Sandbox) -> list[Rewarded]:
+        flow = Workflow("w")
+        for agent, _ in turns:
+            flow.add_node(AgentNode(agent, "x", max_turns=1))
+        branching = Branching(trusted(flow, problem.question))
+        position, found = await branching.start(), []
+        for agent, reply in turns:
+            decision = position
+            assert isinstance(decision, Decision)
+            assert decision.request.agent == agent
+            position = await branching.go_on(decision, Completion(text=reply))
+            found.append(await turn_reward(problem, decision, position, sandbox, **options))
+        await branching.close()
+        return found
+
+    return in_jail(go)
+
+
+def explained(reward: Rewarded) -> dict[str, float]:
+    assert reward.total == pytest.approx(sum(term.value * term.weight for term in reward.terms))
+    assert all(term.reason for term in reward.terms)
+    assert sum(term.weight for term in reward.terms if term.name != "team") <= 1 + 1e-9
+    return {term.name: term.value for term in reward.terms}
+
+
+@pytest.mark.parametrize(
+    ("agent", "reply", "total", "terms"),
+    [
+        # B.1, reasoner: 0.2 format + 0.8 NumEq; team: right
+        ("Reasoner", r"\boxed{1/2}", 2.0, {"team": 1, "format": 1, "number": 1}),
+        ("Reasoner", r"\boxed{0.5}", 2.0, {"team": 1, "format": 1, "number": 1}),
+        ("Reasoner", r"\boxed{0.51}", 0.2, {"team": 0, "format": 1, "number": 0}),
+        ("Reasoner", r"\boxed{x}", 0.2, {"team": 0, "format": 1, "number": 0}),
+        ("Reasoner", "It is 1/2.", 0.0, {"team": 0, "format": 0, "number": 0}),
+        # math's tool: what its code prints
+        ("Tool", fenced("print(1 / 2)"), 2.0, {"team": 1, "format": 1, "number": 1}),
+        ("Tool", fenced("from fractions import Fraction as F\nprint(F(1, 2))"), 2.0,
+         {"team": 1, "format": 1, "number": 1}),
+        ("Tool", fenced("print(2)"), 0.2, {"team": 0, "format": 1, "number": 0}),
+        ("Tool", fenced("print('a')\nprint(1 / 2)"), 0.0, {"team": 0, "format": 0, "number": 0}),  # only the answer
+        ("Tool", fenced("print(1 / 2)\nraise ValueError"), 0.0, {"team": 0, "format": 0, "number": 0}),
+        ("Tool", fenced("1 / 2"), 0.0, {"team": 0, "format": 0, "number": 0}),
+        ("Tool", r"\boxed{1/2}", 0.0, {"team": 0, "format": 0, "number": 0}),
+    ],
+)  # fmt: skip
+def test_math(agent: str, reply: str, total: float, terms: dict[str, float]) -> None:
+    [found] = rewards(HALF, (agent, reply))
+    assert explained(found) == pytest.approx(terms)
+    assert found.total == pytest.approx(total)
+
+
+def test_a_gold_that_is_no_number_masks_what_is_local() -> None:
+    right, wrong = rewards(INTERVAL, ("Reasoner", r"\boxed{[1,2)}"), ("Reasoner", r"\boxed{3}"))
+    assert explained(right) == {"team": 1, "local": 0}
+    assert explained(wrong) == {"team": 0, "local": 0}
+    assert "masked" in right.terms[1].reason
+
+
+@pytest.mark.parametrize(
+    ("reply", "total", "terms"),
+    [
+        # B.2, coder: 0.1 builds + 0.1 first golden test ends + 0.8 p; team: p
+        (fenced("print(int(input()) ** 2)"), 2.0, {"team": 1, "builds": 1, "runs": 1, "passes": 1}),
+        (fenced("print(int(input()) * 2)"), 0.5 + 0.2 + 0.4, {"team": 0.5, "builds": 1, "runs": 1, "passes": 0.5}),
+        (fenced("n = int(input())\nprint(n * n if n != 2 else 1 / 0)"), 0.75 + 0.1 + 0.6,
+         {"team": 0.75, "builds": 1, "runs": 0, "passes": 0.75}),
+        (fenced("print(input()"), 0.0, {"team": 0, "builds": 0, "runs": 0, "passes": 0}),
+        ("No idea.", 0.0, {"team": 0, "format": 0}),
+    ],
+)  # fmt: skip
+def test_coder(reply: str, total: float, terms: dict[str, float]) -> None:
+    [found] = rewards(SQUARE, ("Coder", reply))
+    assert explained(found) == pytest.approx(terms)
+    assert found.total == pytest.approx(total)
+
+
+HALF_RIGHT = ("Coder", fenced("print(int(input()) * 2)"))
+
+
+@pytest.mark.parametrize(
+    ("reply", "local", "terms"),
+    [
+        # B.2, tester: 0.2 valid + 0.8 of its tests that the reference passes; team: p of the newest solution
+        (a_test("5", "25"), 1.0, {"valid": 1, "right": 1}),
+        (a_test("```\n5\n```", "```\n25\n```\nas said"), 1.0, {"valid": 1, "right": 1}),
+        ("I think.\n" + a_test("5", "24"), 0.2, {"valid": 1, "right": 0}),
+        (a_test("five", "25"), 0.0, {"valid": 0, "right": 0}),  # the reference does not take it
+        (a_test("5", "25") + "\n" + a_test("6", "35"), 0.2 + 0.4, {"valid": 1, "right": 0.5}),
+        ("**Test Input:**\n5", 0.0, {"valid": 0}),
+        ("Try 5.", 0.0, {"valid": 0}),
+    ],
+)
+def test_tester(reply: str, local: float, terms: dict[str, float]) -> None:
+    _, found = rewards(SQUARE, HALF_RIGHT, ("Tester", reply))
+    assert explained(found) == pytest.approx({"team": 0.5, **terms})
+    assert found.total == pytest.approx(0.5 + local)
+
+
+def test_a_testers_team_part_is_that_of_the_newest_solution() -> None:
+    right = ("Coder", fenced("print(int(input()) ** 2)"))
+    test = ("Tester", a_test("5", "25"))
+    found = rewards(SQUARE, test, HALF_RIGHT, test, right, test, ("Coder", "I keep it."), test)
+    assert [explained(found[place])["team"] for place in (0, 2, 4, 6)] == [0, 0.5, 1, 1]
+
+
+def test_without_a_reference_a_testers_own_part_is_masked() -> None:
+    bare = SQUARE.model_copy(update={"reference": None})
+    for problem in (bare, CALLED):
+        [found] = rewards(problem, ("Tester", a_test("5", "25")))
+        assert explained(found) == {"team": 0, "local": 0}
+
+
+def test_at_most_ten_tests_of_a_reply_count() -> None:
+    many = "\n".join([a_test("5", "25")] * 10 + [a_test("5", "1")] * 90)
+    [found] = rewards(SQUARE, ("Tester", many))
+    assert explained(found)["right"] == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "agent", "reply", "total"),
+    [
+        (HALF, "Reasoner", r"\boxed{0.5}", 2.0),
+        (HALF, "Reasoner", r"\boxed{7}", 1.0),
+        (HALF, "Tool", "none", 0.0),
+        (INTERVAL, "Reasoner", r"\boxed{[1,2)}", 2.0),
+        (SQUARE, "Coder", fenced("print(int(input()) * 2)"), 1.0),
+        (SQUARE, "Coder", fenced("print(int(input()) ** 2)"), 2.0),
+        (SQUARE, "Tester", a_test("5", "1"), 1.0),
+        (SQUARE, "Tester", "none", 0.0),
+    ],
+)
+def test_outcomes_alone_are_solved_and_the_format(problem: Problem, agent: str, reply: str, total: float) -> None:
+    """B.6."""
+    assert rewards(problem, (agent, reply), shaping="outcome")[0].total == total
+
+
+def test_eq_3_alpha_weighs_the_team() -> None:
+    assert rewards(SQUARE, HALF_RIGHT, alpha=3.0)[0].total == pytest.approx(3 * 0.5 + 0.6)
+
+
+def test_a_role_may_be_given_to_any_name() -> None:
+    roles = {"Ann": "reasoner", "Reasoner": "tool"}
+    first, second = rewards(HALF, ("Ann", r"\boxed{0.5}"), ("Reasoner", fenced("print(.5)")), roles=roles)
+    assert (first.total, second.total) == (2.0, 2.0)
+
+
+def test_an_agent_without_a_role_is_named_before_anything_is_spent() -> None:
+    check_turns([HALF], ["Reasoner", "TOOL"], {})
+    check_turns([SQUARE], ["Coder", "Tester"], {})
+    check_turns([CALLED], ["Coder"], {})
+    check_turns([HALF], ["Ann"], {"Ann": "tool"})
+    for problems, agents, roles, told in (
+        ([HALF], ["Solver"], {}, r"'Solver' has no role in math .* and tool\. Fix: reward\.roles\.Solver = 'rea"),
+        ([HALF, SQUARE], ["Reasoner"], {}, r"'Reasoner' has no role in code problems"),
+        ([SQUARE], ["Ann"], {"Ann": "tool"}, r"'Ann' has no role in code problems"),
+        ([HALF], ["Tool"], {"Toll": "tool"}, r"reward\.roles\.Toll: no agent .* It has Tool"),
+        ([SQUARE, SQUARE.model_copy(update={"reference": None})], ["Tester"], {}, r"'square' has no ref.*'Tester'"),
+        ([CALLED], ["Tester"], {}, r"'called' has tests that are no scripts'"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=told):
+            check_turns(problems, agents, roles)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_sandbox_that_fails_is_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise SandboxUnavailable("gone", "start it")
+
+    async def reward(sandbox: Sandbox) -> None:
+        monkeypatch.setattr(sandbox, "run_code", broken)
+        flow = Workflow("w").add_node(AgentNode("Coder", "x", max_turns=1))
+        branching = Branching(trusted(flow, "q"))
+        decision = await branching.start()
+        assert isinstance(decision, Decision)
+        ended = await branching.go_on(decision, Completion(text=HALF_RIGHT[1]))
+        await turn_reward(SQUARE, decision, ended, sandbox)
+
+    with pytest.raises(SandboxUnavailable):
+        in_jail(reward)

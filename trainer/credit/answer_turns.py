@@ -1,0 +1,178 @@
+"""What one turn of an agent is worth in math and in code: Stronger-MAS, Appendix B.1, B.2 and B.6, term by term.
+
+| agent | it is for | sub-scores and weights |
+|---|---|---|
+| reasoner | a boxed answer | format 0.2, the number is the gold's 0.8 |
+| tool | code that prints the answer | format 0.2, the number is the gold's 0.8 |
+| coder | a solution | it compiles 0.1, the first golden test ends 0.1, golden tests passed 0.8 |
+| tester | tests on stdin | the reference takes them 0.2, it passes them 0.8 |
+
+The team's part is whether the turn's answer is right, or the share of golden tests that the newest solution passes. A
+sub-score that cannot be computed masks all: a gold that is no number, a problem without a reference. Where the paper
+leaves a choice: a tool's code is run by the host, at most `TESTS` tests of a reply count, and the struck-out coverage
+of a tester is left out, with its threshold. Nothing is graded here; that is done by `tasks`, in jails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandbox.protocol import CodeResult, Sandbox
+from search import AgentStep, Decision
+from search.branching import Position
+from tasks import CodeGrade, equal_numbers, grade_code, grade_math, written_tests
+from tasks.code import GRADING_LIMITS
+from tasks.grading import asks_for_percent
+from tasks.problems import Domain, Problem, StdinTests
+from trainer.credit.turn_parts import Parts, Shaping, TurnRole
+from workflow.answers import code_answer, math_answer
+from workflow.completion import Completion
+from workflow.trace import RewardTerm
+
+ROLES_OF: dict[Domain, tuple[TurnRole, ...]] = {"math": ("reasoner", "tool"), "code": ("coder", "tester")}
+TESTS = 10
+"""Of one reply that are tried."""
+COMPILES = "import sys; compile(sys.stdin.buffer.read().decode('utf-8', 'replace'), 'solution', 'exec')"
+
+
+def role_of(agent: str, domain: Domain, roles: Mapping[str, TurnRole]) -> TurnRole:
+    """As `roles` says, else by the agent's own name. Raises ValueError where that is no role in such problems."""
+    found = roles.get(agent, agent.casefold())
+    for role in ROLES_OF.get(domain, ()):
+        if role == found:
+            return role
+    some = ROLES_OF.get(domain, ())
+    raise ValueError(
+        f"agent {agent!r} has no role in {domain} problems, whose turns are those of {' and '.join(some) or 'nobody'}. "
+        f"Fix: reward.roles.{agent.replace(' ', '_')} = {some[0] if some else ''!r}, or another one of them"
+    )
+
+
+async def scored(
+    problem: Problem,
+    decision: Decision,
+    position: Position,
+    sandbox: Sandbox,
+    shaping: Shaping,
+    roles: Mapping[str, TurnRole],
+) -> Parts:
+    """Of the reply to a decision that led to a position. Raises ValueError, and `SandboxUnavailable`."""
+    role = role_of(decision.request.agent, problem.domain, roles)
+    said = _said(position.path.steps[len(decision.path.steps)])
+    if role == "reasoner":
+        answer = math_answer(said)
+        return await _in_math(problem, answer, "no boxed answer" if answer is None else "", sandbox, shaping)
+    if role == "tool":
+        return await _in_math(problem, *await _printed(said, sandbox), sandbox, shaping)
+    if role == "coder":
+        return await _of_coder(problem, code_answer(said), sandbox, shaping)
+    return await _of_tester(problem, said, _newest(problem, decision, roles), sandbox, shaping)
+
+
+def _said(step: object) -> str:
+    return step.reply.text if isinstance(step, AgentStep) and isinstance(step.reply, Completion) else ""
+
+
+def _newest(problem: Problem, decision: Decision, roles: Mapping[str, TurnRole]) -> str | None:
+    """The newest solution of a coder before the decision."""
+    replies = [step for step in decision.path.steps if isinstance(step, AgentStep)]
+    coded = (code_answer(_said(s)) for s in reversed(replies) if role_of(s.agent, problem.domain, roles) == "coder")
+    return next((code for code in coded if code is not None), None)
+
+
+def _format(good: bool, reason: str, weight: float) -> RewardTerm:
+    return RewardTerm(name="format", value=float(good), weight=weight, reason=reason)
+
+
+async def _printed(said: str, sandbox: Sandbox) -> tuple[str | None, str]:
+    """What the code of a reply prints, or why it is no answer."""
+    code = code_answer(said)
+    if code is None:
+        return None, "no code"
+    result = await sandbox.run_code(code, limits=GRADING_LIMITS)
+    lines = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+    if not result.ok:
+        return None, f"its code failed: {_end_of(result)}"
+    return (lines[0], "") if len(lines) == 1 else (None, f"it printed {len(lines)} lines, and not one")
+
+
+def _end_of(result: CodeResult) -> str:
+    return f"limit {result.limit}" if result.limit else result.stderr.strip()[-200:] or f"exit {result.exit_status}"
+
+
+async def _in_math(problem: Problem, answer: str | None, wrong: str, sandbox: Sandbox, shaping: Shaping) -> Parts:
+    assert problem.gold is not None, "a math problem has one"
+    grade = await grade_math(sandbox, problem.gold, answer, percent=asks_for_percent(problem.question))
+    outcome = shaping == "outcome"
+    local = [_format(answer is not None, wrong or "an answer", 1.0 if outcome else 0.2)]
+    if not outcome:
+        equal = False if answer is None else await equal_numbers(sandbox, problem.gold, answer)
+        if equal is None:
+            local = [RewardTerm(name="local", value=0.0, weight=1.0, reason="masked: the gold is no number")]
+        else:
+            reason = "no answer" if answer is None else "the gold's number" if equal else "not the gold's number"
+            local.append(RewardTerm(name="number", value=float(equal), weight=0.8, reason=reason))
+    return Parts(float(grade.correct), f"the answer is {grade.verdict}" if answer is not None else "no answer", local)
+
+
+async def _graded(problem: Problem, code: str | None, sandbox: Sandbox) -> CodeGrade | None:
+    assert problem.tests is not None, "a code problem has them"
+    return None if code is None else await grade_code(sandbox, code, problem.tests)
+
+
+def _team(grade: CodeGrade | None, shaping: Shaping) -> tuple[float, str]:
+    if grade is None:
+        return 0.0, "no solution yet"
+    share = grade.passed / grade.total
+    return (float(grade.correct) if shaping == "outcome" else share), f"{grade.passed} of {grade.total} golden tests"
+
+
+async def _of_coder(problem: Problem, code: str | None, sandbox: Sandbox, shaping: Shaping) -> Parts:
+    grade = await _graded(problem, code, sandbox)
+    team, seen = _team(grade, shaping)
+    if shaping == "outcome" or grade is None or code is None:
+        weight = 1.0 if shaping == "outcome" else 0.1
+        return Parts(team, seen, [_format(code is not None, "no code" if code is None else "code", weight)])
+    built = await sandbox.run_code(COMPILES, stdin=code, limits=GRADING_LIMITS)
+    first = grade.tests[0]
+    ends = first.outcome in ("pass", "wrong_answer")
+    share = grade.passed / grade.total
+    return Parts(
+        team,
+        seen,
+        [
+            RewardTerm(
+                name="builds", value=float(built.ok), weight=0.1, reason=_end_of(built) if not built.ok else "ok"
+            ),
+            RewardTerm(name="runs", value=float(ends), weight=0.1, reason=f"first golden test: {first.outcome}"),
+            RewardTerm(name="passes", value=share, weight=0.8, reason=seen),
+        ],
+    )
+
+
+async def _of_tester(problem: Problem, said: str, solution: str | None, sandbox: Sandbox, shaping: Shaping) -> Parts:
+    team, seen = _team(await _graded(problem, solution, sandbox), shaping)
+    tests = written_tests(said)[:TESTS]
+    if shaping == "outcome":
+        return Parts(team, seen, [_format(bool(tests), "a test" if tests else "no test", 1.0)])
+    if problem.reference is None or not isinstance(problem.tests, StdinTests):
+        masked = "masked: no reference solution that reads stdin"
+        return Parts(team, seen, [RewardTerm(name="local", value=0.0, weight=1.0, reason=masked)])
+    if not tests:
+        return Parts(team, seen, [RewardTerm(name="valid", value=0.0, weight=0.2, reason="no test")])
+    grade = await grade_code(sandbox, problem.reference, StdinTests(tests=tests))
+    bad = next((test for test in grade.tests if test.outcome not in ("pass", "wrong_answer")), None)
+    reason = "the reference takes them" if bad is None else f"the reference ends with {bad.outcome}"
+    return Parts(
+        team,
+        seen,
+        [
+            RewardTerm(name="valid", value=float(bad is None), weight=0.2, reason=reason),
+            RewardTerm(
+                name="right",
+                value=grade.passed / grade.total,
+                weight=0.8,
+                reason=f"the reference passes {grade.passed} of {grade.total}",
+            ),
+        ],
+    )
