@@ -13,7 +13,7 @@ from workflow.failures import FailureKind
 
 PLACES = {"reward": "reward/mean", "reward_by_role": "reward", "terms": "reward/terms", "updates": "update"}
 """Where a part of the report goes if not under its own name; single numbers otherwise go under `rollout/`."""
-LEFT_OUT = {"step": True, "active": True, "diversity": {"top_names"}}
+LEFT_OUT = {"step": True, "active": True, "diversity": {"top_names"}, "agents": True}
 """The names of agents are a model's, and as many as it likes."""
 
 

@@ -13,8 +13,9 @@ from statistics import fmean
 
 from pydantic import BaseModel
 
-from trainer.credit import ROLES, RuleName, outcomes, silent_by_agent, silent_groups
+from trainer.credit import ROLES, RuleName, outcomes, silent_groups
 from trainer.evaluate import Diversity, Spread, diversity, spread, structure_shares
+from trainer.run.agent_report import AgentReport, agent_reports, turns_to_solve
 from trainer.trees import QuestionTree
 from trainer.update import UpdateReport
 from workflow.completion import Usage
@@ -86,8 +87,10 @@ class StepReport(BaseModel):
     """Questions that were too long for the Designer: none of their designs could be asked for."""
     silent: dict[PolicyRole, float]
     """Share of questions whose rewards are all equal: they teach the role nothing."""
-    silent_agents: dict[str, float] = {}
-    """By agent: share of the groups that a rule compares single turns in, and finds equal."""
+    agents: dict[str, AgentReport] = {}
+    """By agent, where the rule compares single turns."""
+    turns_to_solve: float | None = None
+    """See `trainer.run.agent_report`."""
     lengths: dict[PolicyRole, Spread]
     """Tokens that the policy chose, per trajectory."""
     usage: dict[PolicyRole, Usage]
@@ -176,7 +179,8 @@ def step_report(
         timed_out=sum(run.timed_out for run in executions),
         outgrown=sum(all(design.outgrew for design in tree.designs) for tree in trees),
         silent=silent,
-        silent_agents=silent_by_agent(trees, rule),
+        agents=agent_reports(trees, rule),
+        turns_to_solve=turns_to_solve(trees),
         lengths={role: spread([t.chosen for t, _ in trajectories[role]]) for role in ROLES if trajectories[role]},
         usage={role: replace(total, prefix_tokens=None) for role, total in usage.items()},
         updates={name: update for name, update in updates.items() if update.computed_samples},

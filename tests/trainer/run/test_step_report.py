@@ -161,7 +161,8 @@ def test_every_field_of_a_step() -> None:
         # Designer: 1.2 against 0.4, 0 against 0, 0 against 0. Executor: 1.4, 1.4, 0.4, 0.4 and 0, 0; nothing was run
         # for the third question, which does not count.
         "silent": pytest.approx({"designer": 2 / 3, "executor": 1 / 2}),
-        "silent_agents": {},
+        "agents": {},
+        "turns_to_solve": None,
         "timed_out": 0,
         "outgrown": 0,
         # 10 + 4 + 6 + 8 + 2 + 5 + 7 = 42 and 3 + 5 + 2 + 2 + 1 + 7 = 20; of less than 20 numbers p95 is the largest.

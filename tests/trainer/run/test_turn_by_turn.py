@@ -49,8 +49,9 @@ def undisturbed(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -
 def test_each_agents_candidates_are_what_is_learned_from(undisturbed: Path) -> None:
     for line in metrics(undisturbed):
         assert line["executions"] == 2
-        assert set(line["silent_agents"]) == {"Ann", "Bob"}
-        assert all(share in (0, 0.5, 1) for share in line["silent_agents"].values())
+        assert set(line["agents"]) == {"Ann", "Bob"}
+        assert all(each["silent"] in (0, 0.5, 1) for each in line["agents"].values())
+        assert all(each["replies"] == 2 * 4 for each in line["agents"].values())
         assert line["lengths"]["executor"]["count"] == 2 * 2 * 4, "two questions, two agents, four replies to each"
     traces = [Trace.from_lines(path.read_text().splitlines(True)) for path in undisturbed.rglob("*execution*.jsonl")]
     assert len(traces) == 6
@@ -103,8 +104,8 @@ def test_each_agents_policy_learns_from_its_own_groups_alone(config: TrainConfig
         }
     )
     run(apart, tmp_path / "run", reward=by_ann)
-    silent = metrics(tmp_path / "run")[0]["silent_agents"]
-    assert silent["Ann"] < silent["Bob"] == 1
+    agents = metrics(tmp_path / "run")[0]["agents"]
+    assert agents["Ann"]["silent"] < agents["Bob"]["silent"] == 1
     start = (Path(policy["model"]) / "model.safetensors").read_bytes()
     learned = {name: final_weights(tmp_path / "run", name) for name in apart.policies}
     assert learned["bob"] == learned["nobody"], "no group of Bob's varies, and nobody else speaks"
