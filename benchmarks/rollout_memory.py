@@ -130,8 +130,9 @@ def _status(name: str) -> float:
     return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1000
 
 
-def jails_mb() -> float:
-    """Private memory of all processes below this one."""
+def jails_mb(kind: str = "Private") -> float:
+    """Private memory of all processes below this one, or another line of smaps_rollup (`Pss` shares out what several
+    have)."""
     parents: dict[int, int] = {}
     for place in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -141,15 +142,15 @@ def jails_mb() -> float:
     ours = {os.getpid()}
     while more := {child for child, parent in parents.items() if parent in ours and child not in ours}:
         ours |= more
-    return sum(map(_private_mb, ours - {os.getpid()}))
+    return sum(_memory_mb(process, kind) for process in ours - {os.getpid()})
 
 
-def _private_mb(process: int) -> float:
+def _memory_mb(process: int, kind: str) -> float:
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Private")) / 1000
+    return sum(int(line.split()[1]) for line in lines if line.startswith((f"{kind}:", f"{kind}_C", f"{kind}_D"))) / 1000
 
 
 def main() -> None:

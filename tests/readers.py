@@ -182,7 +182,7 @@ READERS: dict[str, Reader] = {
     "a returned value": reader(REPLY // 4, wired, read_reply, same_value),
     "a reply's line": reader(REPLY, lambda text: read_reply(text, "a"), read_reply),
     "a value that is shown": reader(REPLY, lambda text: (short(text), raised(text, text)), short, raised),
-    "written tests": reader(ANSWER, written_tests, written_tests),
+    "written tests": reader(ANSWER, lambda text: written_tests(text, 10), written_tests),
     "integers": reader(ANSWER, lambda text: equal_integers(text, text), equal_integers),
     "a question": reader(PROBLEM, asks_for_percent, asks_for_percent),
 }  # fmt: skip

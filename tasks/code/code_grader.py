@@ -56,8 +56,10 @@ async def grade_code(
     *,
     limits: CodeLimits = GRADING_LIMITS,
     stop_at_failure: bool = False,
+    most_timeouts: int | None = None,
 ) -> CodeGrade:
-    """Run `solution` under `tests`. With `stop_at_failure`, tests after the first that fails are `not_run`.
+    """Run `solution` under `tests`. With `stop_at_failure`, tests after the first that fails are `not_run`; with
+    `most_timeouts`, those after as many that took too long.
 
     Raises `SandboxUnavailable`, never for anything that the solution does.
     """
@@ -71,6 +73,8 @@ async def grade_code(
     for run in runs:
         results.append(await run())
         if stop_at_failure and results[-1].outcome != "pass":
+            break
+        if most_timeouts is not None and sum(test.outcome == "timeout" for test in results) >= most_timeouts:
             break
     results += [TestResult(outcome="not_run")] * (len(tests.tests) - len(results))
     return CodeGrade(tests=tuple(results))

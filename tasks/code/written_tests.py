@@ -11,29 +11,38 @@ is the form of Stronger-MAS (Appendix C.2). Whether a test is right is for a ref
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from tasks.problems import StdinTest
 from workflow.text import fences
 
-_HEADING = re.compile(r"\*\*[ \t]*Test (Input|Output)[ \t]*:[ \t]*\*\*[ \t]*\n?", re.IGNORECASE)
+_HEADING = re.compile(
+    r"^[ \t]*+(?:#{1,6}+[ \t]*+)?\*{0,3}+[ \t]*+Test (Input|Output)[ \t]*+\d{0,3}+[ \t]*+"
+    r"\*{0,3}+[ \t]*+:[ \t]*+\*{0,3}+[ \t]*+",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
-def written_tests(text: str) -> list[StdinTest]:
-    """All whole ones, in order: an input with an output behind it. A code fence around either is taken off, with what
-    stands behind it; without one all counts up to the next heading, or to the end."""
-    headings = list(_HEADING.finditer(text))
-    ends = [*(heading.start() for heading in headings[1:]), len(text)]
-    parts = [
-        (heading[1].lower(), text[heading.end() : end].strip()) for heading, end in zip(headings, ends, strict=False)
-    ]
-    return [
-        StdinTest(stdin=_bare(given), stdout=_bare(expected))
-        for (first, given), (second, expected) in pairwise(parts)
-        if (first, second) == ("input", "output") and expected
-    ]
+def written_tests(text: str, most: int) -> list[StdinTest]:
+    """The first whole ones, in order: an input with an output behind it, each under a heading that begins a line. A
+    code fence around either is taken off, with what stands behind it, and so are single backticks; else all counts up
+    to the next heading, or to the end."""
+    headings = list(islice(_HEADING.finditer(text), 2 * most + 1))
+    found: list[StdinTest] = []
+    for heading, behind in pairwise([*headings, None]):
+        if heading is None or behind is None or (heading[1].lower(), behind[1].lower()) != ("input", "output"):
+            continue
+        after = _HEADING.search(text, behind.end())
+        expected = _bare(text[behind.end() : len(text) if after is None else after.start()])
+        if expected.strip():
+            found.append(StdinTest(stdin=_bare(text[heading.end() : behind.start()]), stdout=expected))
+    return found[:most]
 
 
 def _bare(part: str) -> str:
+    part = part.strip()
     fenced = fences(part) if part.startswith("```") else []
-    return (fenced[0][1] if fenced else part) + "\n"
+    if fenced:
+        return fenced[0][1] + "\n"
+    inline = len(part) > 2 and part[0] == part[-1] == "`" and part.count("`") == 2
+    return (part[1:-1] if inline else part) + "\n"

@@ -22,6 +22,7 @@ known here.
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Any, Literal
 
 import sympy
@@ -35,7 +36,7 @@ Verdict = Literal["correct", "wrong", "gold_unparseable"]
 LONGEST = 2000
 """Characters of an answer beyond which it is wrong unread: such answers are runaway text, and parsing takes seconds."""
 
-DELTA = sympy.Rational(1, 10**6)
+DELTA = Fraction(1, 10**6)
 """By which numbers may differ in `equal_numbers`."""
 
 _PERCENT = re.compile(r"(?<!\s) ?\\?%")
@@ -68,17 +69,35 @@ def equal_numbers(payload: JsonValue) -> JsonValue:
     gold, answer = (_number(str(each)) for each in payload)
     if gold is None:
         return None
-    return answer is not None and bool(abs(answer - gold) <= DELTA * max(1, abs(gold)))
+    return answer is not None and abs(answer - gold) <= DELTA * max(Fraction(1), abs(gold))
 
 
-def _number(text: str) -> Any | None:
-    """The real number that the text says, with or without a name before it or a unit behind."""
-    formula = claims.equal_sides(claims.without_lead(remarks.without_domain(tidy(text[:LONGEST]))))[-1]
-    if any(sign.isdecimal() and not sign.isascii() for sign in formula):
+def _number(text: str) -> Fraction | None:
+    """The real number that the text says, with or without a name before it or a unit behind; None for all else."""
+    try:
+        return None if len(text) > LONGEST else _value(remarks.without_domain(tidy(text)))
+    except MemoryError:  # the fork has hit its limit, and says so
+        raise
+    except Exception:  # what sympy cannot tell
         return None
+
+
+def _value(formula: str) -> Fraction | None:
+    sides = claims.equal_sides(claims.without_lead(formula))
+    named = len(sides) == 2 and equations.is_name(sides[0])
+    formula = sides[-1]
+    odd = any(sign.isdecimal() and not sign.isascii() for sign in formula)
+    if odd or len(sides) - named != 1 or len(claims.colon_sides(formula)) != 1:
+        return None
+    percent = _PERCENT.search(formula)
+    if percent is not None and percent.end() == len(formula):
+        formula = formula[: percent.start()]
     value = values.read(units.split_unit(formula, letters=False)[0])
     parts = None if value is None else values.number(value.expression)
-    return None if parts is None or parts[1] != 0 else parts[0]
+    if parts is None or parts[1] != 0:
+        return None
+    exact = sympy.Rational(str(parts[0]))
+    return Fraction(int(exact.p), int(exact.q)) / (100 if percent is not None else 1)
 
 
 def warm() -> None:

@@ -519,6 +519,7 @@ def test_vllm_that_was_not_made_to_sleep_says_so(setting: Setting) -> None:
         setting.run(setting.engine.sleep())
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("name", ENGINES)
 def test_128_programs_at_once_run_to_their_end(name: str, tmp_path: Path) -> None:

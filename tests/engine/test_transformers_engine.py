@@ -587,6 +587,7 @@ def test_a_prompt_that_a_row_under_way_has_is_not_read_again(model: Any) -> None
     assert spied.sizes.index((1, 2)) == JOIN_EVERY + 1
 
 
+@pytest.mark.thorough
 def test_a_stream_of_equal_prompts_does_not_widen_the_cache_for_ever(model: Any) -> None:
     from engine.local.generation import Row, generate
 

@@ -53,6 +53,7 @@ def test_it_needs_seeds_and_problems() -> None:
             interval(nothing)
 
 
+@pytest.mark.thorough
 def test_with_many_seeds_it_covers_the_truth_as_often_as_it_says() -> None:
     """Seeds around 0.5 with a deviation of 0.1, 50 problems each: 20 seeds, where a bootstrap is known to be fair."""
     dice = random.Random(7)

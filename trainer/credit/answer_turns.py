@@ -8,14 +8,19 @@
 | tester | tests on stdin | the reference takes them 0.2, it passes them 0.8 |
 
 The team's part is whether the turn's answer is right, or the share of golden tests that the newest solution passes. A
-sub-score that cannot be computed masks all: a gold that is no number, a problem without a reference. Where the paper
-leaves a choice: a tool's code is run by the host, at most `TESTS` tests of a reply count, and the struck-out coverage
-of a tester is left out, with its threshold. Nothing is graded here; that is done by `tasks`, in jails.
+sub-score that cannot be computed masks all: a gold that is no number, a problem without a right reference. Where the
+paper leaves a choice: a right answer is the gold's number in whatever form; a tool's code is run by the host; at most
+`TESTS` tests of a reply count; golden tests behind `TIMEOUTS` that took too long are failed; the struck-out coverage of
+a tester is left out, with its threshold. Nothing is graded here; that is done by `tasks`, in jails.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections import OrderedDict
 from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 from sandbox.protocol import CodeResult, Sandbox
 from search import AgentStep, Decision
@@ -32,6 +37,10 @@ from workflow.trace import RewardTerm
 ROLES_OF: dict[Domain, tuple[TurnRole, ...]] = {"math": ("reasoner", "tool"), "code": ("coder", "tester")}
 TESTS = 10
 """Of one reply that are tried."""
+TIMEOUTS = 2
+"""Golden tests that a solution may take too long for before the others count as failed, unseen."""
+KEPT = 256
+ENDED = ("pass", "wrong_answer")
 COMPILES = "import sys; compile(sys.stdin.buffer.read().decode('utf-8', 'replace'), 'solution', 'exec')"
 
 
@@ -41,10 +50,10 @@ def role_of(agent: str, domain: Domain, roles: Mapping[str, TurnRole]) -> TurnRo
     for role in ROLES_OF.get(domain, ()):
         if role == found:
             return role
-    some = ROLES_OF.get(domain, ())
+    some, name = ROLES_OF.get(domain, ()), json.dumps(agent[:100], ensure_ascii=False)
     raise ValueError(
-        f"agent {agent!r} has no role in {domain} problems, whose turns are those of {' and '.join(some) or 'nobody'}. "
-        f"Fix: reward.roles.{agent.replace(' ', '_')} = {some[0] if some else ''!r}, or another one of them"
+        f"agent {name} has no role in {domain} problems, whose turns are those of {' and '.join(some) or 'nobody'}. "
+        f'Fix: reward.roles = {{ {name} = "{some[0] if some else ""}" }}, or another one of them'
     )
 
 
@@ -103,21 +112,42 @@ def _end_of(result: CodeResult) -> str:
 async def _in_math(problem: Problem, answer: str | None, wrong: str, sandbox: Sandbox, shaping: Shaping) -> Parts:
     assert problem.gold is not None, "a math problem has one"
     grade = await grade_math(sandbox, problem.gold, answer, percent=asks_for_percent(problem.question))
-    outcome = shaping == "outcome"
-    local = [_format(answer is not None, wrong or "an answer", 1.0 if outcome else 0.2)]
-    if not outcome:
-        equal = False if answer is None else await equal_numbers(sandbox, problem.gold, answer)
-        if equal is None:
-            local = [RewardTerm(name="local", value=0.0, weight=1.0, reason="masked: the gold is no number")]
-        else:
-            reason = "no answer" if answer is None else "the gold's number" if equal else "not the gold's number"
-            local.append(RewardTerm(name="number", value=float(equal), weight=0.8, reason=reason))
-    return Parts(float(grade.correct), f"the answer is {grade.verdict}" if answer is not None else "no answer", local)
+    team, seen = float(grade.correct), "no answer" if answer is None else f"the answer is {grade.verdict}"
+    if shaping == "outcome":
+        return Parts(team, seen, [_format(answer is not None, wrong or "an answer", 1.0)])
+    equal: bool | None = False
+    if answer is None or grade.verdict in ("correct", "wrong"):  # else it took too long already
+        equal = await equal_numbers(sandbox, problem.gold, answer or "")
+    if equal is None:
+        return Parts(team, seen, [_masked("the gold is no number")])
+    equal = equal or grade.correct
+    reason = "no answer" if answer is None else "the gold's number" if equal else "not the gold's number"
+    return Parts(
+        team,
+        seen,
+        [
+            _format(answer is not None, wrong or "an answer", 0.2),
+            RewardTerm(name="number", value=float(equal), weight=0.8, reason=reason),
+        ],
+    )
 
 
-async def _graded(problem: Problem, code: str | None, sandbox: Sandbox) -> CodeGrade | None:
+def _masked(reason: str) -> RewardTerm:
+    return RewardTerm(name="local", value=0.0, weight=1.0, reason=f"masked: {reason}")
+
+
+_grades: WeakKeyDictionary[Sandbox, OrderedDict[tuple[str, str, str], asyncio.Task[CodeGrade]]] = WeakKeyDictionary()
+"""Of the newest solutions: that of a coder is graded for it, and for each tester behind it, who all get the same."""
+
+
+async def _graded(problem: Problem, code: str, sandbox: Sandbox) -> CodeGrade:
     assert problem.tests is not None, "a code problem has them"
-    return None if code is None else await grade_code(sandbox, code, problem.tests)
+    known, place = _grades.setdefault(sandbox, OrderedDict()), (problem.id, problem.question, code)
+    if place not in known or known[place].cancelled() or (known[place].done() and known[place].exception() is not None):
+        known[place] = asyncio.create_task(grade_code(sandbox, code, problem.tests, most_timeouts=TIMEOUTS))
+        while len(known) > KEPT:
+            known.popitem(last=False)
+    return await asyncio.shield(known[place])
 
 
 def _team(grade: CodeGrade | None, shaping: Shaping) -> tuple[float, str]:
@@ -128,40 +158,45 @@ def _team(grade: CodeGrade | None, shaping: Shaping) -> tuple[float, str]:
 
 
 async def _of_coder(problem: Problem, code: str | None, sandbox: Sandbox, shaping: Shaping) -> Parts:
-    grade = await _graded(problem, code, sandbox)
+    grade = None if code is None else await _graded(problem, code, sandbox)
     team, seen = _team(grade, shaping)
     if shaping == "outcome" or grade is None or code is None:
         weight = 1.0 if shaping == "outcome" else 0.1
         return Parts(team, seen, [_format(code is not None, "no code" if code is None else "code", weight)])
-    built = await sandbox.run_code(COMPILES, stdin=code, limits=GRADING_LIMITS)
-    first = grade.tests[0]
-    ends = first.outcome in ("pass", "wrong_answer")
-    share = grade.passed / grade.total
+    ended = [test.outcome in ENDED for test in grade.tests]
+    wrong = "" if any(ended) else await _does_not_compile(code, sandbox)
     return Parts(
         team,
         seen,
         [
+            RewardTerm(name="builds", value=float(not wrong), weight=0.1, reason=wrong or "it does"),
             RewardTerm(
-                name="builds", value=float(built.ok), weight=0.1, reason=_end_of(built) if not built.ok else "ok"
+                name="runs", value=float(ended[0]), weight=0.1, reason=f"first golden test: {grade.tests[0].outcome}"
             ),
-            RewardTerm(name="runs", value=float(ends), weight=0.1, reason=f"first golden test: {first.outcome}"),
-            RewardTerm(name="passes", value=share, weight=0.8, reason=seen),
+            RewardTerm(name="passes", value=grade.passed / grade.total, weight=0.8, reason=seen),
         ],
     )
 
 
+async def _does_not_compile(code: str, sandbox: Sandbox) -> str:
+    """Why, in a few words; empty where it does."""
+    result = await sandbox.run_code(COMPILES, stdin=code, limits=GRADING_LIMITS)
+    return "" if result.ok else _end_of(result)
+
+
 async def _of_tester(problem: Problem, said: str, solution: str | None, sandbox: Sandbox, shaping: Shaping) -> Parts:
-    team, seen = _team(await _graded(problem, solution, sandbox), shaping)
-    tests = written_tests(said)[:TESTS]
+    team, seen = _team(None if solution is None else await _graded(problem, solution, sandbox), shaping)
+    tests = written_tests(said, TESTS)
     if shaping == "outcome":
         return Parts(team, seen, [_format(bool(tests), "a test" if tests else "no test", 1.0)])
     if problem.reference is None or not isinstance(problem.tests, StdinTests):
-        masked = "masked: no reference solution that reads stdin"
-        return Parts(team, seen, [RewardTerm(name="local", value=0.0, weight=1.0, reason=masked)])
+        return Parts(team, seen, [_masked("no reference solution that reads stdin")])
+    if not (await _graded(problem, problem.reference, sandbox)).correct:
+        return Parts(team, seen, [_masked("the reference solution fails the golden tests")])
     if not tests:
         return Parts(team, seen, [RewardTerm(name="valid", value=0.0, weight=0.2, reason="no test")])
-    grade = await grade_code(sandbox, problem.reference, StdinTests(tests=tests))
-    bad = next((test for test in grade.tests if test.outcome not in ("pass", "wrong_answer")), None)
+    grade = await grade_code(sandbox, problem.reference, StdinTests(tests=tests), most_timeouts=1)
+    bad = next((test for test in grade.tests if test.outcome not in ENDED), None)
     reason = "the reference takes them" if bad is None else f"the reference ends with {bad.outcome}"
     return Parts(
         team,

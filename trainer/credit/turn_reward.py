@@ -17,6 +17,7 @@ from tasks.problems import Problem
 from trainer.credit.answer_turns import role_of, scored
 from trainer.credit.game_turns import in_game
 from trainer.credit.turn_parts import Shaping, TurnRole
+from workflow.checks import nearest
 from workflow.trace import Rewarded, RewardTerm
 
 TurnReward = Callable[[Problem, Decision, Position, Sandbox], Coroutine[Any, Any, Rewarded]]
@@ -51,7 +52,10 @@ def check_turns(problems: Iterable[Problem], agents: Iterable[str], roles: Mappi
     agents = [*agents]
     for name in roles:
         if name not in agents:
-            raise ValueError(f"reward.roles.{name}: no agent of the program has this name. It has {', '.join(agents)}")
+            meant = nearest(name, agents)
+            some = ", ".join(map(repr, agents[:20])) or "agents: it builds none that can be seen before it runs"
+            fix = repr(meant) if meant else f"one of {some}" if agents else "an agent"
+            raise ValueError(f"reward.roles: no agent of the program has the name {name[:100]!r}. Fix: {fix}")
     testers: dict[str, list[str]] = {}
     for problem in problems:
         if problem.environment is not None:

@@ -9,11 +9,13 @@ from one_jail import in_jail
 
 from sandbox import Sandbox
 from search import Branching, Decision, trusted
-from tasks.problems import CallTest, CallTests, Problem, StdinTest, StdinTests
+from tasks import CodeGrade, grade_code
+from tasks.problems import AssertTests, CallTest, CallTests, Problem, StdinTest, StdinTests
 from trainer.credit import check_turns, turn_reward
 from workflow import AgentNode, Workflow
 from workflow.completion import Completion
 from workflow.failures import SandboxUnavailable
+from workflow.limits import CodeLimits
 from workflow.trace import Rewarded
 
 HALF = Problem(id="half", question="What is 1/2?", domain="math", gold=r"\frac{1}{2}")
@@ -195,15 +197,77 @@ def test_an_agent_without_a_role_is_named_before_anything_is_spent() -> None:
     check_turns([CALLED], ["Coder"], {})
     check_turns([HALF], ["Ann"], {"Ann": "tool"})
     for problems, agents, roles, told in (
-        ([HALF], ["Solver"], {}, r"'Solver' has no role in math .* and tool\. Fix: reward\.roles\.Solver = 'rea"),
-        ([HALF, SQUARE], ["Reasoner"], {}, r"'Reasoner' has no role in code problems"),
-        ([SQUARE], ["Ann"], {"Ann": "tool"}, r"'Ann' has no role in code problems"),
-        ([HALF], ["Tool"], {"Toll": "tool"}, r"reward\.roles\.Toll: no agent .* It has Tool"),
+        ([HALF], ["Solver"], {}, r'"Solver" has no role in math .* and tool\. Fix: reward\.roles = \{ "Solver" = "rea'),
+        ([HALF, SQUARE], ["Reasoner"], {}, r'"Reasoner" has no role in code problems'),
+        ([SQUARE], ["Ann"], {"Ann": "tool"}, r'"Ann" has no role in code problems'),
+        ([HALF], ["Tool"], {"Toll": "tool"}, r"reward\.roles: no agent .* the name 'Toll'\. Fix: 'Tool'"),
         ([SQUARE, SQUARE.model_copy(update={"reference": None})], ["Tester"], {}, r"'square' has no ref.*'Tester'"),
         ([CALLED], ["Tester"], {}, r"'called' has tests that are no scripts'"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=told):
             check_turns(problems, agents, roles)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("gold", "box", "team", "number"),
+    [
+        # A right answer is the gold's number, in whatever form.
+        (r"10\%", r"10\%", 1, 1),
+        (r"10\%", "0.1", 1, 1),
+        (r"5 \text{ cm}", r"0.05 \text{ m}", 1, 1),
+        # What the grader denies is no number either.
+        ("6", "5=6", 0, 0),
+        ("0.5", "1:2", 0, 0),
+        ("5", "5" + " " * 1999 + r"\text{ or }7", 0, 0),
+        # What sympy cannot tell is no crash.
+        ("5", r"i \mod 5", 0, 0),
+        (r"i \mod 5", "7", 0, None),
+        ("5", r"\boxed", 0, 0),
+        ("5", "2^{3^{4^5}}", 0, 0),
+    ],
+)
+def test_numbers_in_odd_forms(gold: str, box: str, team: int, number: int | None) -> None:
+    problem = Problem(id="odd", question="What?", domain="math", gold=gold)
+    [found] = rewards(problem, ("Reasoner", rf"\boxed{{{box}}}"))
+    terms = explained(found)
+    assert terms["team"] == team
+    assert terms.get("number") == number
+
+
+def test_ten_percent_answers_a_question_for_percent() -> None:
+    [found] = rewards(
+        HALF.model_copy(update={"question": "What percent?", "gold": "10"}), ("Reasoner", r"\boxed{10\%}")
+    )
+    assert found.total == 2.0
+
+
+def test_a_solution_is_graded_once_for_all_who_stand_behind_it() -> None:
+    lots = ("Coder", fenced("import random\nprint(int(input()) ** 2 if random.random() < 0.5 else 0)"))
+    test = ("Tester", a_test("5", "25"))
+    teams = {explained(found)["team"] for found in rewards(SQUARE, lots, test, test, test, lots)}
+    assert len(teams) == 1
+
+
+def test_what_takes_too_long_costs_two_tests() -> None:
+    async def slow(sandbox: Sandbox) -> CodeGrade:
+        code = "while True: pass"
+        return await grade_code(sandbox, code, SQUARE.tests, limits=CodeLimits(cpu_s=1), most_timeouts=2)  # pyright: ignore
+
+    assert [test.outcome for test in in_jail(slow).tests] == ["timeout", "timeout", "not_run", "not_run"]
+
+
+def test_a_reference_that_fails_its_own_tests_masks() -> None:
+    broken = SQUARE.model_copy(update={"id": "broken", "reference": "1 / 0"})
+    [found] = rewards(broken, ("Tester", a_test("5", "25")))
+    assert explained(found) == {"team": 0, "local": 0}
+
+
+def test_code_that_passes_a_test_builds() -> None:
+    """The body of a function, behind its prompt."""
+    tests = AssertTests(names={"f": "f"}, tests=["assert f(1) == 1"], prompt="def f(x):\n")
+    body = Problem(id="body", question="f", domain="code", tests=tests)
+    [found] = rewards(body, ("Coder", fenced("    return x")))
+    assert explained(found) == {"team": 1, "builds": 1, "runs": 1, "passes": 1}
 
 
 def test_a_sandbox_that_fails_is_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +280,7 @@ def test_a_sandbox_that_fails_is_no_reward(monkeypatch: pytest.MonkeyPatch) -> N
         branching = Branching(trusted(flow, "q"))
         decision = await branching.start()
         assert isinstance(decision, Decision)
-        ended = await branching.go_on(decision, Completion(text=HALF_RIGHT[1]))
+        ended = await branching.go_on(decision, Completion(text=fenced("print('nobody has graded this')")))
         await turn_reward(SQUARE, decision, ended, sandbox)
 
     with pytest.raises(SandboxUnavailable):

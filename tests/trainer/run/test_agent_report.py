@@ -25,7 +25,7 @@ def candidate(agent: str, turn: int, point: str, number: int, team: float, own: 
             question="q", design=0, execution=number, agent=agent, path=agent, turn=turn, point=point
         ),
         token_ids=array("i", [1, 2, *range(len(logprobs))]),
-        loss_mask=bytes([0, 0, *[1] * len(logprobs)]),
+        loss_mask=array("b", [0, 0, *[1] * len(logprobs)]),
         behaviour_logprobs=array("f", [0.0, 0.0, *logprobs]),
     )
     reward = Rewarded(total=sum(term.value * term.weight for term in terms), terms=terms)

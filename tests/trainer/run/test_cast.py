@@ -81,5 +81,5 @@ def test_turns_of_an_agent_without_a_role_are_refused_at_the_start(in_jail: InJa
 
     checked()
     checked(kind="turns", roles={"Sceptic": "reasoner"})
-    with pytest.raises(ValueError, match=r"agent 'Sceptic' has no role in math problems"):
+    with pytest.raises(ValueError, match=r"agent \"Sceptic\" has no role in math problems"):
         checked(kind="turns")

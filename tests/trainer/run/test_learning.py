@@ -123,6 +123,7 @@ def executor_run(
     return accuracy(folder / "run" / "checkpoints" / "step-00000012" / "p0" / "model")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_reinforcement_raises_held_out_accuracy(policy: Path, problems: Path, tmp_path: Path, seed: int) -> None:
     _, _, before_high = accuracy(policy)
@@ -131,6 +132,7 @@ def test_reinforcement_raises_held_out_accuracy(policy: Path, problems: Path, tm
     assert after > 0.65
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_shuffled_rewards_raise_nothing(policy: Path, problems: Path, tmp_path: Path, seed: int) -> None:
     before, _, before_high = accuracy(policy)
@@ -157,6 +159,7 @@ def designer_run(
     return votes(folder / "run" / "checkpoints" / "step-00000015" / "p0" / "model")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_designer_alone_learns_which_structure_is_worth_more(
     policy: Path, problems: Path, tmp_path: Path, seed: int
@@ -167,6 +170,7 @@ def test_the_designer_alone_learns_which_structure_is_worth_more(
     assert after > 0.7
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_rewards_by_lot_do_not_teach_the_designer_to_vote(
     policy: Path, problems: Path, tmp_path: Path, seed: int

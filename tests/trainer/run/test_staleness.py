@@ -79,6 +79,7 @@ def test_each_step_is_rolled_out_with_the_weights_of_so_many_steps_before(
     assert {sync["version"] for line in lines for sync in line["syncs"].values()} == set(changed)
 
 
+@pytest.mark.thorough
 def test_stopped_anywhere_it_ends_as_if_it_never_was(model: Path, problems: Path, tmp_path: Path) -> None:
     class Killed(BaseException): ...
 

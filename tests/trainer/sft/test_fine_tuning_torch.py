@@ -120,6 +120,7 @@ def test_the_loss_is_that_of_plain_transformers_on_the_replies(start: Path) -> N
     assert backend.update([sample], ImitationObjective()).loss == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_tiny_model_learns_what_it_is_shown_and_says_it(start: Path, tmp_path: Path) -> None:
     assert says(start) == 0
     learn(start, tmp_path)
@@ -136,6 +137,7 @@ def test_a_tiny_model_learns_what_it_is_shown_and_says_it(start: Path, tmp_path:
     assert first["loss"] > 1 > 10 * last["loss"]
 
 
+@pytest.mark.thorough
 def test_adapters_learn_it_too_and_the_result_is_a_plain_model(start: Path, tmp_path: Path) -> None:
     settings = SETTINGS.model_copy(update={"learning_rate": 3e-2, "epochs": 60})
     learn(start, tmp_path, settings, lora=LoraSettings(rank=16, alpha=32))

@@ -36,6 +36,7 @@ def ranks() -> Iterator[Callable[..., Ranks]]:
 PASSER = {"kind": "tested_rank:Passer", "imports": ()}
 
 
+@pytest.mark.thorough
 def test_ranks_hear_each_other(ranks: Callable[..., Ranks]) -> None:
     for _ in range(2):
         assert ranks(3, **PASSER).group(None).call("meet") == [[[0, 0.5], [1, 0.5], [2, 0.5]]] * 3
@@ -54,6 +55,7 @@ def test_a_late_rank_is_named_within_the_limit_and_the_group_stays_lost(ranks: C
     assert time.monotonic() - began < 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_dead_or_silent_rank_is_named(ranks: Callable[..., Ranks], sign: signal.Signals, gone: int) -> None:
