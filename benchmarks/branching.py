@@ -30,31 +30,29 @@ import statistics
 import tempfile
 import time
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.rollout_memory import jails_mb, resident_mb
-from engine.protocol import Engine
-from engine.session import Run
+from engine import Engine, Run
 from metaagent.embedded import open_embedded
-from sandbox import ProcessSandbox
-from sandbox.protocol import Sandbox
-from search import Branching, Decision, OpenRuns, branching, jailed
+from sandbox import ProcessSandbox, Sandbox
+from search import Branching, Decision, OpenRuns, jailed
 from tasks import MATH_WORKER, Problem
-from tasks.data.miniature import problems
-from tasks.environments.generators import generate
-from tasks.environments.knobs import PlanPathKnobs
+from tasks.data import mixed
+from tasks.environments import PlanPathKnobs, generate
 from trainer.config import RolloutConfig
-from trainer.credit import RuleName, paper_reward, turn_reward
-from trainer.credit.advantages import credited
+from trainer.credit import RuleName, paper_reward, samples_by_policy, turn_reward
 from trainer.rollout import Rollout
 from trainer.trees import QuestionTree
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling, Usage
 from workflow.trace import Rewarded
+from workflow.usage import PolicyRole
 
 TURNS = 8
+FIRST = "first decision, ms"
+BEHIND = f"behind {TURNS} replies, ms"
 CHAIN = f"""from workflow import AgentNode, Workflow
 agent = AgentNode("Agent", "Go on.", max_turns=1)
 text = question
@@ -74,6 +72,7 @@ while not seen.done:
 answer = seen.text
 """
 RESULTS = Path(__file__).parent / "results" / "branching.json"
+POLICY: dict[PolicyRole, str] = {"designer": "p0", "executor": "p0"}
 Figures = dict[str, float]
 PARTS = ("replay", "memory", "credit", "step", "candidates", "update")
 NEED_TORCH = ("step", "candidates", "update")
@@ -105,22 +104,16 @@ class Scripted:
     async def close(self) -> None: ...
 
 
-@contextmanager
-def held_runs() -> Iterator[list[int]]:
-    """The number of replies behind which each run was begun, for as long as this lasts."""
-    begun: list[int] = []
-    original = branching.HeldRun
+class Counted(ProcessSandbox):
+    """Notes how many replies there are already for each program that it runs."""
 
-    class Counted(original):
-        def __init__(self, program: Any, path: Any, name: str) -> None:
-            begun.append(len(path.decisions))
-            super().__init__(program, path, name)
+    def __init__(self) -> None:
+        super().__init__(preload=(MATH_WORKER,))
+        self.replies: list[int] = []
 
-    branching.HeldRun = Counted
-    try:
-        yield begun
-    finally:
-        branching.HeldRun = original
+    async def run_program(self, *given: Any, **options: Any) -> Run:
+        self.replies.append(len(options["engine"].path.decisions))
+        return await super().run_program(*given, **options)
 
 
 async def replay(rounds: int) -> Figures:
@@ -143,7 +136,7 @@ async def replay(rounds: int) -> Figures:
                 seconds[name].append(time.perf_counter() - began)
                 await fresh.close()
     first, replayed = (statistics.median(each) * 1000 for each in seconds.values())
-    return {"first decision, ms": first, f"behind {TURNS} replies, ms": replayed, "ratio": replayed / first}
+    return {FIRST: first, BEHIND: replayed, "ratio": replayed / first}
 
 
 async def grown(
@@ -164,24 +157,24 @@ async def grown(
     return await step.step(given, 0), time.perf_counter() - began
 
 
-async def step(replay_ms: Figures) -> Figures:
-    """Seconds of a step with 1 and 64 runs that may wait; the share of replay follows from how many runs were begun
-    anew behind how many replies."""
-    given = [problem for kind in ("sum", "product") for problem in problems(kind, 2, seed=3)]
+async def step(times: Figures) -> Figures:
+    """Seconds of a step with 1 and with 64 runs that may wait, and the share of them until runs that are begun anew
+    are where they were, by the times of `replay`."""
+    first, behind = times[FIRST], times[BEHIND]
+    given = mixed(4, seed=3)
     figures: Figures = {}
-    first, behind = list(replay_ms.values())[:2]
-    async with ProcessSandbox(preload=(MATH_WORKER,)) as sandbox:
+    async with Counted() as sandbox:
         engine = open_embedded()
         await grown(sandbox, engine, VOTE, given[:1], executions=1, branching={"candidates": 2, "turns": 1})
         for most in (1, 64, 1, 64):
             branches = {"candidates": 4, "turns": 1, "max_open": most}
-            with held_runs() as begun:
-                _, seconds = await grown(sandbox, engine, VOTE, given, executions=1, branching=branches)
-            lost = sum(first + (behind - first) * replies / TURNS for replies in begun if replies) / 1000
-            name = f"{most} may wait"
-            figures[f"{name}, seconds"] = min(seconds, figures.get(f"{name}, seconds", seconds))
-            figures[f"{name}, runs begun anew"] = sum(replies > 0 for replies in begun)
-            figures[f"{name}, share of replay"] = lost / seconds
+            sandbox.replies.clear()
+            _, seconds = await grown(sandbox, engine, VOTE, given, executions=1, branching=branches)
+            anew = [replies for replies in sandbox.replies if replies]
+            lost = sum(first + (behind - first) * replies / TURNS for replies in anew) / 1000
+            figures[f"{most} may wait, seconds"] = seconds
+            figures[f"{most} may wait, runs begun anew"] = len(anew)
+            figures[f"{most} may wait, share of replay"] = lost / seconds
         await engine.close()
     return figures
 
@@ -242,8 +235,7 @@ async def candidates(folder: Path) -> Figures:
 def update(folder: Path, rounds: int = 5) -> Figures:
     """Seconds of an update of 16 groups of 4 samples with prompts of 512 tokens and replies of 64."""
     from trainer.samples import Sample
-    from trainer.update import PolicyObjective
-    from trainer.update.torch_backend import TorchBackend
+    from trainer.update import PolicyObjective, TorchBackend
 
     prompt, reply = 512, 64
     samples = [
@@ -284,7 +276,7 @@ async def credit() -> Figures:
         for name, (rule, rollout) in ways.items():
             engine = Scripted('#### ["R"]', '#### ["D"]', '#### ["R", "D"]', '#### ["D", "D"]', '#### ["R", "R"]')
             trees, seconds = await grown(sandbox, engine, PLAYS, levels, **rollout)
-            taught = sum(abs(advantage) > 1e-9 for _, advantage in credited(trees, "executor", rule))
+            taught = sum(sample.advantage != 0 for sample in samples_by_policy(trees, rule, POLICY, ["executor"])["p0"])
             figures |= {
                 f"{name}, completion tokens": engine.tokens,
                 f"{name}, credited samples": taught,

@@ -198,6 +198,7 @@ ONE_NAME_ONE_THING = {
     "problems": "the command is named after what it writes",
     "templates": "the command is named after what it lists",
     "sync": "the benchmark is named after what it measures",
+    "branching": "the benchmark is named after what it measures",
     "common": "what the modules of one folder share",
     "pretrained": "a model that others have trained: the engine loads one, the speedrun fetches one",
 }

@@ -96,8 +96,8 @@ def _value(formula: str) -> Fraction | None:
     parts = None if value is None else values.number(value.expression)
     if parts is None or parts[1] != 0:
         return None
-    exact = sympy.Rational(str(parts[0]))
-    return Fraction(int(exact.p), int(exact.q)) / (100 if percent is not None else 1)
+    exact = Fraction(str(parts[0]))
+    return exact / 100 if percent is not None else exact
 
 
 def warm() -> None:
