@@ -44,12 +44,15 @@ ENDED = ("pass", "wrong_answer")
 COMPILES = "import sys; compile(sys.stdin.buffer.read().decode('utf-8', 'replace'), 'solution', 'exec')"
 
 
+def _role(agent: str, domain: Domain, roles: Mapping[str, TurnRole]) -> TurnRole | None:
+    found = roles.get(agent, agent.casefold())
+    return next((role for role in ROLES_OF.get(domain, ()) if role == found), None)
+
+
 def role_of(agent: str, domain: Domain, roles: Mapping[str, TurnRole]) -> TurnRole:
     """As `roles` says, else by the agent's own name. Raises ValueError where that is no role in such problems."""
-    found = roles.get(agent, agent.casefold())
-    for role in ROLES_OF.get(domain, ()):
-        if role == found:
-            return role
+    if (role := _role(agent, domain, roles)) is not None:
+        return role
     some, name = ROLES_OF.get(domain, ()), json.dumps(agent[:100], ensure_ascii=False)
     raise ValueError(
         f"agent {name} has no role in {domain} problems, whose turns are those of {' and '.join(some) or 'nobody'}. "
@@ -65,8 +68,9 @@ async def scored(
     shaping: Shaping,
     roles: Mapping[str, TurnRole],
 ) -> Parts:
-    """Of the reply to a decision that led to a position. Raises ValueError, and `SandboxUnavailable`."""
-    role = role_of(decision.request.agent, problem.domain, roles)
+    """Of the reply to a decision that led to a position. An agent without a role, which a program may have built while
+    it ran, scores nothing. Raises `SandboxUnavailable`."""
+    role = _role(decision.request.agent, problem.domain, roles)
     said = _said(position.path.steps[len(decision.path.steps)])
     if role == "reasoner":
         answer = math_answer(said)
@@ -75,6 +79,8 @@ async def scored(
         return await _in_math(problem, *await _printed(said, sandbox), sandbox, shaping)
     if role == "coder":
         return await _of_coder(problem, code_answer(said), sandbox, shaping)
+    if role is None:
+        return Parts(0.0, "an agent without a role", [_masked("what the agent is for is not known")])
     return await _of_tester(problem, said, _newest(problem, decision, roles), sandbox, shaping)
 
 
@@ -85,7 +91,7 @@ def _said(step: object) -> str:
 def _newest(problem: Problem, decision: Decision, roles: Mapping[str, TurnRole]) -> str | None:
     """The newest solution of a coder before the decision."""
     replies = [step for step in decision.path.steps if isinstance(step, AgentStep)]
-    coded = (code_answer(_said(s)) for s in reversed(replies) if role_of(s.agent, problem.domain, roles) == "coder")
+    coded = (code_answer(_said(s)) for s in reversed(replies) if _role(s.agent, problem.domain, roles) == "coder")
     return next((code for code in coded if code is not None), None)
 
 
@@ -144,7 +150,9 @@ async def _graded(problem: Problem, code: str, sandbox: Sandbox) -> CodeGrade:
     assert problem.tests is not None, "a code problem has them"
     known, place = _grades.setdefault(sandbox, OrderedDict()), (problem.id, problem.question, code)
     if place not in known or known[place].cancelled() or (known[place].done() and known[place].exception() is not None):
-        known[place] = asyncio.create_task(grade_code(sandbox, code, problem.tests, most_timeouts=TIMEOUTS))
+        task = asyncio.create_task(grade_code(sandbox, code, problem.tests, most_timeouts=TIMEOUTS))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits any more
+        known[place] = task
         while len(known) > KEPT:
             known.popitem(last=False)
     return await asyncio.shield(known[place])

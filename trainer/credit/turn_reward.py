@@ -34,7 +34,7 @@ async def turn_reward(
 ) -> Rewarded:
     """Of the reply to a decision that led to a position. `roles` says what agents are for whose name does not.
 
-    Raises ValueError for an agent that has no role in this kind of problem, and `SandboxUnavailable`.
+    Raises `SandboxUnavailable`, and nothing for what an agent wrote.
     """
     if problem.environment is not None:
         parts = in_game(problem, decision, position, shaping)

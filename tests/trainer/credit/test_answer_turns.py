@@ -191,6 +191,13 @@ def test_a_role_may_be_given_to_any_name() -> None:
     assert (first.total, second.total) == (2.0, 2.0)
 
 
+def test_an_agent_that_was_built_on_the_way_scores_nothing() -> None:
+    right = r"\boxed{0.5}"
+    assert [each.total for each in rewards(HALF, ("Expert 5", right), ("Reasoner", right))] == [0.0, 2.0]
+    found = rewards(SQUARE, ("Expert 5", fenced("print(1)")), ("Tester", a_test("5", "25")))
+    assert [each.total for each in found] == [0.0, 1.0]
+
+
 def test_an_agent_without_a_role_is_named_before_anything_is_spent() -> None:
     check_turns([HALF], ["Reasoner", "TOOL"], {})
     check_turns([SQUARE], ["Coder", "Tester"], {})
