@@ -57,9 +57,9 @@ def test_the_papers_setting() -> None:
     ]  # fmt: skip
 
 
-def changed(name: str) -> dict[str, Any]:
+def changed(name: str, base_name: str = BASE) -> dict[str, Any]:
     """What a recipe sets otherwise than the paper's main one: its own lines, not what it extends."""
-    base, other = recipe(BASE).model_dump(), recipe(name).model_dump()
+    base, other = recipe(base_name).model_dump(), recipe(name).model_dump()
     flat: dict[str, Any] = {}
     for key, value in other.items():
         if isinstance(value, dict) and isinstance(base[key], dict):
@@ -107,7 +107,7 @@ def test_the_smaller_model_differs_in_its_model_only() -> None:
 
 
 def test_every_ablation_is_looked_at() -> None:
-    ablations = [name for name in ALL if name.startswith("ablations/")]
+    ablations = [name for name in ALL if name.startswith("ablations/") and not name.startswith(AT_GRPO)]
     assert {tomllib.loads((RECIPES / name).read_text()).get("extends") for name in ablations} == {f"../{BASE}"}
     assert len(ablations) == 8
 
@@ -116,6 +116,56 @@ def test_the_single_agent_may_run() -> None:
     report = in_jail(lambda sandbox: check_program((RECIPES / "ablations" / "single_agent.py").read_text(), sandbox))
     assert report.graph is not None
     assert report.findings == []
+
+
+AT_GRPO = "ablations/at_grpo"
+BRANCHES = {"candidates": 4, "turns": 4, "select": "best", "score": "turn", "max_open": 64}
+REWARDED_AT_THE_END = {
+    "reward.kind": "run",
+    "rollout.branching": None,
+    "rollout.executions": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "difference"),
+    [
+        ("outcome", {"reward.shaping": "outcome"}),
+        ("no_tree", {"credit": "agent-turn", **REWARDED_AT_THE_END}),
+        ("mas_grpo", {"credit": "tree", **REWARDED_AT_THE_END}),
+        (
+            "single_agent_grpo",
+            {
+                "credit": "single-agent",
+                "rollout.program": RECIPES / "programs" / "game_alone.py",
+                **REWARDED_AT_THE_END,
+            },
+        ),
+        ("select_first", {"rollout.branching": {**BRANCHES, "select": "first"}}),
+        ("select_random", {"rollout.branching": {**BRANCHES, "select": "random"}}),
+    ],
+)
+def test_an_ablation_of_at_grpo_differs_in_nothing_else(name: str, difference: dict[str, Any]) -> None:
+    found = changed(f"{AT_GRPO}/{name}.toml", "at_grpo_plan_path.toml")
+    if "rollout.program" in found:
+        found["rollout.program"] = found["rollout.program"].resolve()
+    assert found == difference
+
+
+def test_specialised_policies_are_alike() -> None:
+    config = recipe(f"{AT_GRPO}/specialised.toml")
+    assert config.roles.agents == {"Tool": "p0", "Planner": "p1"}
+    assert not config.roles.has_others
+    assert config.policies["p0"] == config.policies["p1"]
+    assert changed(f"{AT_GRPO}/specialised.toml", "at_grpo_plan_path.toml").keys() == {"roles.agents", "policies.p1"}
+
+
+def test_every_ablation_of_at_grpo_is_looked_at() -> None:
+    found = [name for name in ALL if name.startswith(AT_GRPO)]
+    assert {tomllib.loads((RECIPES / name).read_text()).get("extends") for name in found} == {
+        "../../at_grpo_plan_path.toml"
+    }
+    assert len(found) == 7
 
 
 GAMES = ("plan_path", "sokoban", "sudoku")
@@ -178,6 +228,18 @@ def test_the_program_of_games_is_played_by_a_tool_and_a_planner(game: str) -> No
     assert f"Action 1: {first}" in prompts[2]
     assert "Turn 2 of 4." in prompts[2], "the position now, and not the first one"
     assert "Turn 1 of 4." not in prompts[2]
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_planner_plays_alone(game: str) -> None:
+    level, *moves = WAYS[game]
+    problem, source, left = problem_of(level), (RECIPES / "programs" / "game_alone.py").read_text(), iter(moves)
+    engine = Scripted(lambda _: f"So.\n#### {next(left)}")
+    run = in_jail(lambda box: box.run_program(source, problem.question, engine=engine, game=begins(problem)))
+    assert run.failure is None
+    steps = [step for step, _ in played(problem, run.trace.events)]
+    assert [(step.agent, step.commit, step.from_agent) for step in steps] == [("Planner", True, "Planner")] * 2
+    assert steps[-1].solved
 
 
 def test_a_tool_that_writes_no_code_proposes_nothing() -> None:
