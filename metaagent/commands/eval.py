@@ -203,6 +203,11 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
             ("Agents", names if diversity.designs else ""),
             *((f"{role.title()} replies", length_line(each)) for role, each in report.reply_tokens.items() if each.max),
             ("Usage", totals(report.usage.usage)),
+            *(
+                [("Turns to solve", f"{report.turns.mean:.1f} on average, most {report.turns.max:,.0f}")]
+                if report.turns is not None
+                else []
+            ),
             ("Time", f"{evaluation.wall_s:.1f} s; {report.attempt_s.mean:.1f} s per attempt"),
             ("Kept in", evaluation.folder or ""),
         ],

@@ -56,6 +56,8 @@ class Attempt(BaseModel):
     usage: dict[PolicyRole, Tally] = {}
     reply_tokens: dict[PolicyRole, list[int]] = {}
     """Completion tokens of each reply, in the order of their keys, whichever came first."""
+    turns: int | None = None
+    """Actions in a game; None where there is none."""
     duration_s: float
     """Design, run and grade."""
     trace: str | None = None

@@ -35,6 +35,7 @@ from workflow.completion import Completion, Sampling
 from workflow.failures import Failure, ProgramRejected, raise_infrastructure
 from workflow.graph import GraphNode, structure
 from workflow.limits import Limits
+from workflow.trace import EnvironmentStepped
 from workflow.usage import PolicyRole, usage_report
 
 
@@ -160,6 +161,10 @@ def _kept(log: AttemptLog, wanted: Sequence[tuple[Problem, int]]) -> dict[tuple[
     return {place: kept[place] for place in digests if place in kept}
 
 
+def _actions(run: Run) -> int:
+    return sum(isinstance(event, EnvironmentStepped) and event.commit for event in run.trace.events)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
     """Makes attempts in this process. Fields as `evaluate` has them."""
@@ -210,6 +215,7 @@ class Attempts:
             graph=graph,
             usage=usage_report([run.trace] if run is not None else [], designed.replies).by_role,
             reply_tokens={role: [c.usage.completion_tokens for c in each] for role, each in replies.items() if each},
+            turns=None if run is None or problem.environment is None else _actions(run),
             duration_s=round(time.monotonic() - started, 4),
             trace=f"{TRACES}/{trace.name}" if run is not None and trace is not None else None,
         )

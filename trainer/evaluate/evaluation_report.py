@@ -63,6 +63,8 @@ class EvalReport(_Frozen):
     """Of sampled designs, each counted; a program of the bank or a given one counts once."""
     reply_tokens: dict[PolicyRole, Spread]
     """Completion tokens per reply."""
+    turns: Spread | None = None
+    """Actions of the attempts that solved their game; None where there are none."""
     usage: Tally
     """All calls, with their cost where it is known."""
     usage_by_role: dict[PolicyRole, Tally]
@@ -92,10 +94,16 @@ def report_of(attempts: Sequence[Attempt]) -> EvalReport:
         failures=failure_counts(attempt.failure for attempt in attempts),
         diversity=diversity(_designs(attempts)),
         reply_tokens={role: spread(each) for role, each in replies.items() if each},
+        turns=_turns_to_solve(attempts),
         usage=Tally.total(tally for each in tallies.values() for tally in each),
         usage_by_role={role: Tally.total(each) for role, each in tallies.items() if each},
         attempt_s=spread(attempt.duration_s for attempt in attempts),
     )
+
+
+def _turns_to_solve(attempts: Iterable[Attempt]) -> Spread | None:
+    turns = [attempt.turns for attempt in attempts if attempt.correct and attempt.turns is not None]
+    return spread(turns) if turns else None
 
 
 def _rates(attempts: Iterable[Attempt], name: Callable[[Attempt], Name]) -> dict[Name, PassRate]:

@@ -13,12 +13,14 @@ from typing import Any, Protocol
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_problems import FOUR, RAISES, SINGLE, SIX
+from small_problems import FOUR, PLAYS, RAISES, SINGLE, SIX
 from token_engine import TokenEngine
 
 from engine.protocol import Engine
 from sandbox import ProcessSandbox
 from tasks import Problem
+from tasks.environments import problem_of
+from tasks.problems import PlanPathLevel
 from trainer.evaluate.attempts import RESULTS, Attempt
 from trainer.evaluate.evaluation import EvalSettings, evaluate
 from trainer.evaluate.evaluation_report import report_of
@@ -373,6 +375,29 @@ def test_a_report_by_hand() -> None:
     assert (report.reply_tokens["executor"].count, report.reply_tokens["executor"].mean) == (8, 2.5)
     assert (report.attempt_s.mean, report.attempt_s.max) == (2.0, 2.0)
     assert report_of([]).accuracy is None
+
+
+def test_turns_count_in_games_that_were_solved() -> None:
+    attempts = [
+        attempt("a", 0, True, domain="game", turns=1),
+        attempt("a", 1, True, domain="game", turns=4),
+        attempt("b", 0, False, domain="game", turns=9),
+        attempt("c", 0, True),
+    ]
+    turns = report_of(attempts).turns
+    assert turns is not None
+    assert (turns.count, turns.mean, turns.max) == (2, 2.5, 4)
+    assert report_of(attempts[2:]).turns is None
+
+
+def test_a_game_tells_its_turns(attempts_of: Evaluate) -> None:
+    game = problem_of(PlanPathLevel(level="@.\n.G", turns=3))
+    engine = TokenEngine(lambda request: '["R"]' if "Turn 1" in repr(request.messages) else '["D"]')
+    first, second = attempts_of([game], engine, program=PLAYS)
+    assert first.correct
+    assert (first.turns, second.turns) == (2, 2)
+    (math, _) = attempts_of([FOUR], TokenEngine("\\boxed{4}"))
+    assert math.turns is None
 
 
 STRUCTURES = st.sampled_from([None, "single", "debate"])
