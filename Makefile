@@ -1,6 +1,6 @@
 # make demo   design, run and grade a real problem with the embedded default
 # make test   the tests (offline, no GPU, no key)
-# make check  lint, types and regular expressions
+# make check  lint, types and a part of the regular expressions
 # make docs  the pages as a site, in site/; warnings are errors
 # make test-sandbox  the sandbox on every backend that this machine can run; starts a Docker engine where it may
 # make soak  a minute of good and hostile runs, and what they leave behind
@@ -109,7 +109,7 @@ check: $(VENV)/dev $(VENV)/bench
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m benchmarks.patterns
+	$(BIN)/python -m benchmarks.patterns --sample $(SAMPLE)
 
 # The sandbox's own tests need none of these packages; `make test-sandbox` runs them all.
 # By files: engines and models are made once for all tests of one. What is timed runs by itself.
