@@ -106,14 +106,16 @@ def bench(request: pytest.FixtureRequest, outside: Outside) -> Iterator[Bench]:
 
 
 def corpus(bench: Bench, config: pytest.Config) -> list[Attack]:
-    """All attacks. Of a sample one of each family and kind on backends where a container is started for every run; and
-    `make test` shares them out between the two modes, anew each time."""
+    """All attacks. Of a sample a part in containers, and where one is started for every run a part of one of each
+    family and kind; and `make test` shares a part out between the two modes of the process jail, anew each time."""
     draw = random.Random(config.option.sample_seed)
     if not EVERYTHING and not any(map(backends.why_not, MODES)):
         first, share = bench.subject.backend.name == MODES[0].name, config.option.sample
         return drawn(ATTACKS, draw, lambda _: share * ((draw.random() < 0.5) is first))
-    if config.option.sample >= 1 or bench.subject.backend.name not in ("docker/strict", "docker/gvisor"):
+    if config.option.sample >= 1 or not bench.subject.backend.name.startswith("docker/"):
         return [*ATTACKS]
+    if bench.subject.backend.name == "docker/warm":
+        return drawn(ATTACKS, draw, lambda attack: 2 * config.option.sample)
     groups: dict[tuple[str, str], list[Attack]] = {}
     for attack in ATTACKS:
         groups.setdefault((attack.family, attack.kind), []).append(attack)
