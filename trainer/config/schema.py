@@ -154,7 +154,7 @@ class TrainConfig(Section):
                 f'reward.kind = "{self.reward.kind}" does not go with rollout.branching.score: {score}. Fix: {fix}'
             )
         if self.reward.kind == "run" and self.reward != RewardConfig():
-            wrong.append('reward.alpha and reward.shaping are for turns. Fix: leave them out, or reward.kind = "turns"')
+            wrong.append('reward.alpha, shaping and roles are for turns. Fix: leave them out, or reward.kind = "turns"')
         return wrong
 
     def _unplaceable(self) -> list[str]:

@@ -1,10 +1,9 @@
 """What one turn of an agent in a game is worth: Stronger-MAS, Appendix B.3 to B.6, explained term by term.
 
-What an agent did is read off the path of its run and played again: what it
-acted, or else what it proposed, if the action is its own. One that acts is scored as the paper's planner, one that
-proposes as its tool; a proposal's team reward is that of the position it would lead to. Where the paper leaves a
-choice: a list scores only as a whole, what does nothing has no progress, also where nothing got worse, and the team's
-part is that of the turn's own position, also where the paper broadcasts that of the end.
+What an agent did is read off the path of its run and played again: what it acted, or else what it proposed, if the
+action is its own. One that acts is scored as the paper's planner, one that proposes as its tool; a proposal's team
+reward is that of the position it would lead to. Where the paper leaves a choice: a list scores only as a whole, and
+what does nothing has no progress, also where nothing got worse.
 How games are played is in `tasks.environments`; how team and local part are added up is said by
 `trainer.credit.turn_reward`.
 """

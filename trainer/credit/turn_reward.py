@@ -53,8 +53,7 @@ def check_turns(problems: Iterable[Problem], agents: Iterable[str], roles: Mappi
     for name in roles:
         if name not in agents:
             meant = nearest(name, agents)
-            some = ", ".join(map(repr, agents[:20])) or "agents: it builds none that can be seen before it runs"
-            fix = repr(meant) if meant else f"one of {some}" if agents else "an agent"
+            fix = repr(meant) if meant else f"one of {', '.join(map(repr, agents[:20])) or 'none'}"
             raise ValueError(f"reward.roles: no agent of the program has the name {name[:100]!r}. Fix: {fix}")
     testers: dict[str, list[str]] = {}
     for problem in problems:

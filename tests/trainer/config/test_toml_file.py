@@ -241,7 +241,7 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
         ),
         (
             "reward.alpha = 2",
-            'reward.alpha and reward.shaping are for turns. Fix: leave them out, or reward.kind = "turns"',
+            'reward.alpha, shaping and roles are for turns. Fix: leave them out, or reward.kind = "turns"',
         ),
         ('reward.shaping = "dence"', "reward.shaping = \"dence\" should be 'dense' or 'outcome'"),
         (
