@@ -81,7 +81,7 @@ speedrun-full: $(VENV)/speedrun
 # One worker more than cores, as tests wait for processes and clocks. JOBS=0 runs them in one process. Of the slow tests
 # a part, another one each time; SAMPLE=1 runs all.
 JOBS ?= $(shell expr $$(nproc) + 1)
-SAMPLE ?= 0.2
+SAMPLE ?= 0.1
 test: $(VENV)/dev
 	$(BIN)/python -m pytest -n $(JOBS) --sample $(SAMPLE)
 

@@ -57,6 +57,7 @@ def impatient() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OLD)
 def test_the_text_freezes_the_old_reader(name: str, impatient: None) -> None:
     with pytest.raises(TimeoutError):

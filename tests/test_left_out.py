@@ -35,6 +35,7 @@ def run(tests: Path, **environment: str) -> str:
     ).stdout
 
 
+@pytest.mark.thorough
 def test_what_has_passed_is_not_run_again_but_what_failed_is(tests: Path) -> None:
     passed = tests / "passed"
     assert "1 failed, 1 passed" in run(tests, METAAGENT_TESTS_PASSED=str(passed))
@@ -42,6 +43,7 @@ def test_what_has_passed_is_not_run_again_but_what_failed_is(tests: Path) -> Non
     assert "1 failed, 1 deselected" in run(tests, METAAGENT_TESTS_PASSED=str(passed))
 
 
+@pytest.mark.thorough
 def test_what_comes_too_late_is_skipped_counted_and_not_taken_for_passed(tests: Path) -> None:
     passed = tests / "passed"
     said = run(tests, METAAGENT_TESTS_PASSED=str(passed), METAAGENT_TESTS_UNTIL=str(time.time() - 1))

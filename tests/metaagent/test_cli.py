@@ -130,6 +130,7 @@ def completion(tmp_path: Path, **fields: str) -> str:
     return "replay:reply.jsonl"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("reply", "why", "fix"),
     [
@@ -417,6 +418,7 @@ def test_demo_from_design_to_grade() -> None:
     assert result.stderr == ""
 
 
+@pytest.mark.thorough
 def test_demo_takes_another_program(tmp_path: Path) -> None:
     """Like the published one: own question, a registry without tools, its own run, everything printed."""
     (tmp_path / "published.py").write_text(

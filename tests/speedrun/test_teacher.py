@@ -32,6 +32,7 @@ def say(
     return teacher.reply(reading, messages, schema, random.Random(seed))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_mistakes_every_program_that_can_solves_every_kind(kind: Kind) -> None:
     async def run() -> dict[str, list[str | None]]:

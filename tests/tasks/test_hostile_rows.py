@@ -108,6 +108,7 @@ def test_files_of_any_bytes(kind: str, tmp_path: Path) -> None:
             assert isinstance(outcome(kind, file_of(tmp_path, b"[" + data + b"]", "rows.json")), str)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "field"), FIELDS)
 def test_fields_of_any_value(kind: str, field: str, tmp_path: Path) -> None:
     for text in EVIL.values():

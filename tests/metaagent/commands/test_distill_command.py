@@ -75,6 +75,7 @@ def test_people_get_tables_and_a_pipe_lines_of_progress(task: str, design: tuple
     assert "  designer  2 calls" in done.stdout
 
 
+@pytest.mark.thorough
 def test_what_is_done_is_kept_and_gone_on_with(
     task: str, design: tuple[str, str], replay: Replay, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_what_is_done_is_kept_and_gone_on_with(
     assert resumed["report"]["rows"] == {"designer": 2, "executor": 2}
 
 
+@pytest.mark.thorough
 def test_the_bank_needs_no_teacher(task: str, replay: Replay, tmp_path: Path) -> None:
     fitting = [TemplateProgram(each, "", each.structure) for each in load_templates()]
     problem = Problem.model_validate(PROBLEMS[0])

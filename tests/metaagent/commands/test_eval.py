@@ -62,6 +62,7 @@ def test_one_program_on_three_problems(one: str, task: str, replay: Replay, tmp_
     assert all((tmp_path / "out" / line["trace"]).exists() for line in lines)
 
 
+@pytest.mark.thorough
 def test_people_get_a_table_and_nothing_is_asked_twice(one: str, task: str, replay: Replay) -> None:
     arguments = one_by_one(task, replay(*ANSWERS), "-d", one, "--out", "out")
     first = invoke(*arguments)
@@ -75,6 +76,7 @@ def test_people_get_a_table_and_nothing_is_asked_twice(one: str, task: str, repl
     assert "66.7% (95% interval 20.8% to 93.9%, 3 problems)" in again.stdout
 
 
+@pytest.mark.thorough
 def test_an_engine_that_fails_keeps_what_is_done(one: str, task: str, replay: Replay) -> None:
     arguments = one_by_one(task, replay(*ANSWERS[:2]), "-d", one, "--out", "out")
     broken = invoke(*arguments)
@@ -134,6 +136,7 @@ def test_what_cannot_be_done_is_a_usage_error(task: str, replay: Replay, argumen
     assert told in result.stderr
 
 
+@pytest.mark.thorough
 def test_an_engine_is_needed_and_a_folder_of_another_evaluation_is_refused(one: str, task: str, replay: Replay) -> None:
     assert "evaluating needs an engine" in invoke("eval", task).stderr
     arguments = one_by_one(task, replay(*ANSWERS), "-d", one, "--out", "out")

@@ -188,6 +188,7 @@ def test_a_run_that_times_out_costs_its_container_after_the_others_have_ended():
     run_docker(work, preload=(CALLED,))
 
 
+@pytest.mark.thorough
 def test_a_container_that_is_killed_fails_its_runs_and_the_next_one_works(tier):
     async def work(sandbox):
         process = await sandbox.start_code("print(1, flush=True); import time; time.sleep(60)", limits=SHORT)

@@ -46,6 +46,7 @@ def test_both_recipes_link_the_root_into_the_jails(packed: dict[str, tarfile.Tar
     assert {f"/dev/{name}" for name in devices.split()} == set(DEVICES)
 
 
+@pytest.mark.thorough
 def test_the_offline_recipe_packs_the_packages_and_what_they_need_and_no_more(
     packed: dict[str, tarfile.TarInfo],
 ) -> None:

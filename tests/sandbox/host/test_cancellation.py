@@ -98,6 +98,7 @@ def test_nothing_stays_of_what_is_cancelled_at_any_turn(mode: Mode) -> None:
     run_in(mode, work, preload=(CALLED,), max_jails=4)
 
 
+@pytest.mark.thorough
 def test_a_start_or_a_close_that_is_cancelled_leaves_no_process(mode: Mode) -> None:
     async def main() -> None:
         before = set(children())

@@ -124,6 +124,7 @@ def test_a_giant_length_allocates_nothing():
     assert peak < 1 << 20
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("item", [b"[]", b"1.5", b'"ab"', b'{"a":1}'])
 def test_a_frame_is_refused_before_it_takes_much_memory(item):
     size = 1 << 20

@@ -20,6 +20,7 @@ from workflow.failures import SandboxUnavailable
 AGENT = workflow_of()
 
 
+@pytest.mark.thorough
 def test_a_host_with_a_strict_umask(mode):
     old = os.umask(0o077)
     try:
@@ -223,6 +224,7 @@ def test_a_start_is_quick(jail):
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.thorough
 def test_a_burst_of_calls_and_checks_takes_turns(mode):
     """They compute; all at once, each would use up its time limit waiting for a core."""
     called = "sandbox.conformance.called_functions"

@@ -126,6 +126,7 @@ def test_what_lies_outside_is_refused(runs: dict[str, Run]) -> None:
     assert [name for name in ordinary.OUTSIDE if not refused(runs[name]) or runs[name].output] == []
 
 
+@pytest.mark.thorough
 def test_the_page_says_what_was_seen(runs: dict[str, Run]) -> None:
     page = HEAD
     inside = [name for group in INSIDE.values() for name in group]

@@ -85,12 +85,10 @@ def numbers(level: str) -> list[list[int]]:
     return [[0 if cell == "." else int(cell) for cell in line.split()] for line in level.split("\n")]
 
 
-ALL_GRIDS_4 = [
-    [list(row) for row in rows]
-    for rows in itertools.product(itertools.permutations(range(1, 5)), repeat=4)
-    if len({*zip(*rows, strict=True)}) == 4 and is_whole([list(row) for row in rows])
-]
-"""The 288 whole grids of side 4, by trying all rows."""
+_ROWS = [list(row) for row in itertools.permutations(range(1, 5))]
+_PAIRS = [(upper, lower) for upper in _ROWS for lower in _ROWS if all(map(int.__ne__, upper, lower))]
+ALL_GRIDS_4 = [[*upper, *lower] for upper in _PAIRS for lower in _PAIRS if is_whole([*upper, *lower])]
+"""The 288 whole grids of side 4, by trying all pairs of rows that can stand one on the other."""
 
 
 def solutions_4(level: str) -> list[list[list[int]]]:

@@ -198,6 +198,7 @@ WAYS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("game", GAMES)
 def test_the_program_of_games_is_played_by_a_tool_and_a_planner(game: str) -> None:
     level, first, second = WAYS[game]

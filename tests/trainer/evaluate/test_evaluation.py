@@ -406,6 +406,7 @@ ATTEMPTS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @given(ATTEMPTS, st.integers(0, 10**6))
 def test_the_order_of_attempts_changes_nothing(attempts: list[Attempt], seed: int) -> None:
     mixed = random.Random(seed).sample(attempts, len(attempts))

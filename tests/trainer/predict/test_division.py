@@ -56,6 +56,7 @@ def runs(draw: st.DrawFn) -> TrainConfig:
     return config(**changes)
 
 
+@pytest.mark.thorough
 @given(run=runs(), nodes=st.integers(1, 5), more=st.integers(1, 5))
 @settings(max_examples=12, deadline=None)
 def test_more_nodes_are_not_predicted_slower(run: TrainConfig, nodes: int, more: int) -> None:
@@ -110,6 +111,7 @@ def test_divisions_are_compared_by_what_is_predicted_of_them(run: TrainConfig, d
 # Single cases
 
 
+@pytest.mark.thorough
 def test_a_group_that_fills_a_node_is_tried_on_any_number_of_nodes() -> None:
     """At stage 3 micro-batches of 512 tokens keep nine ranks waiting for the network."""
     changes: dict[str, Any] = {"rollout": {"questions": 32}, "policy": {"max_tokens_per_micro_batch": 512}}
@@ -128,6 +130,7 @@ def test_more_gpus_than_a_step_has_work_for_stay_idle() -> None:
     assert found.prediction.step_s == pytest.approx(best(run, 1000).prediction.step_s)
 
 
+@pytest.mark.thorough
 def test_without_float32_weights_one_rank_learns() -> None:
     """Two are DeepSpeed's, which refuses that."""
     sizes = {"p0": ModelSize.model_validate(QWEN3_4B)}
