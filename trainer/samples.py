@@ -56,7 +56,7 @@ class Coordinates:
     prompt: str = ""
     point: str = ""
     """Of a candidate: a digest of the run and the replies before it, the hash(e, i, t) of Stronger-MAS, Alg. 1.
-    `execution` is its number among the K of this point then."""
+    `execution` is its number among the K of this point then, unless K is 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

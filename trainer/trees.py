@@ -17,7 +17,8 @@ from workflow.trace import Rewarded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One of the replies that were drawn for an agent's call (`trainer.rollout.turn_sampling`)."""
+    """One of the replies that were drawn for an agent's call, or the only one, scored by itself
+    (`trainer.rollout.turn_sampling`)."""
 
     trajectory: Trajectory
     """Of this turn alone; its `Coordinates.point` names the call."""
@@ -41,8 +42,8 @@ class Execution:
     timed_out: bool = False
     """Its wall clock struck: that says as much of the machine as of the program, so it teaches nobody."""
     candidates: list[Candidate] = field(default_factory=list)
-    """Where the run parted at agents' calls: what they learn from, in place of trajectories. Usage is of all runs then,
-    the rest of the chosen one."""
+    """Where turns are scored one by one: what agents learn from, in place of trajectories. Where the run parted, usage
+    is of all runs then, the rest of the chosen one."""
 
     @property
     def correct(self) -> bool:

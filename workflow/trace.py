@@ -212,6 +212,18 @@ class CandidateDrawn(_Event):
     terms: list[RewardTerm]
 
 
+@dataclass(slots=True, kw_only=True)
+class TurnRewarded(_Event):
+    """What the only reply to an agent's call earned by itself while a policy learned."""
+
+    type: Literal["turn_rewarded"] = "turn_rewarded"
+    key: str
+    """Of the call."""
+    agent: str
+    reward: float
+    terms: list[RewardTerm]
+
+
 Event = Annotated[
     RunStarted
     | AgentTurn
@@ -225,6 +237,7 @@ Event = Annotated[
     | Answered
     | RunEnded
     | CandidateDrawn
+    | TurnRewarded
     | Rewarded,
     Field(discriminator="type"),
 ]

@@ -29,11 +29,13 @@ from workflow.trace import (
     LimitHit,
     Printed,
     Rewarded,
+    RewardTerm,
     RunEnded,
     RunStarted,
     ToolCalled,
     ToolReturned,
     Trace,
+    TurnRewarded,
     event_to_dict,
 )
 from workflow.usage import Tally, usage_report
@@ -139,6 +141,8 @@ class _Transcript:
         self._console, self._full, self._unfolded = console, full, candidates
         self._drawn: dict[str, list[CandidateDrawn]] = {}
         """Candidates of each call; in the trace they stand behind the run."""
+        self._earned: dict[str, TurnRewarded] = {}
+        """By key of the call, as the candidates."""
         self._turns = 0
         self._asked: dict[str, int] = {}
         self._replies: dict[str, str] = {}
@@ -149,6 +153,8 @@ class _Transcript:
         for event in trace.events:
             if isinstance(event, CandidateDrawn):
                 self._drawn.setdefault(event.key, []).append(event)
+            elif isinstance(event, TurnRewarded):
+                self._earned[event.key] = event
         writers: dict[type, Callable[[Any], None]] = {
             RunStarted: self._started,
             AgentTurn: self._turn,
@@ -162,6 +168,7 @@ class _Transcript:
             Answered: self._answered,
             RunEnded: self._ended,
             CandidateDrawn: lambda event: None,
+            TurnRewarded: lambda event: None,
             Rewarded: self._rewarded,
         }
         for event in trace.events:
@@ -199,14 +206,20 @@ class _Transcript:
             self._labelled("failed", event.error or "no reply", "red")
         if drawn := self._drawn.get(event.key):
             self._candidates(drawn)
+        if earned := self._earned.get(event.key):
+            self._labelled("earned", f"{earned.reward:g}", "dim")
+            self._terms(earned.terms)
 
     def _candidates(self, drawn: Sequence[CandidateDrawn]) -> None:
         rewards = ", ".join(f"{each.reward:g}" + " (chosen)" * each.chosen for each in drawn)
         self._labelled("candidates", f"{len(drawn)}, rewards {rewards}", "dim")
         for each in drawn if self._unfolded else ():
             self._labelled(f"  no. {each.number}", each.completion.text, "dim green")
-            for term in each.terms:
-                self._labelled("", f"{term.name} {term.value:g} x {term.weight:g}: {term.reason}", "dim")
+            self._terms(each.terms)
+
+    def _terms(self, terms: Sequence[RewardTerm]) -> None:
+        for term in terms:
+            self._labelled("", f"{term.name} {term.value:g} x {term.weight:g}: {term.reason}", "dim")
 
     def _tool_called(self, event: ToolCalled) -> None:
         arguments = event.arguments

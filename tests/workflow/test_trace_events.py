@@ -29,6 +29,7 @@ from workflow.trace import (
     ToolCalled,
     ToolReturned,
     Trace,
+    TurnRewarded,
     event_to_json,
 )
 
@@ -109,6 +110,7 @@ EVENTS: dict[type, Any] = {
         reward=number,
         terms=st.just([]),
     ),
+    TurnRewarded: st.builds(TurnRewarded, key=text, agent=text, reward=number, terms=st.just([])),
     Rewarded: st.builds(
         Rewarded,
         t=number,

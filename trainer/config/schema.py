@@ -126,7 +126,8 @@ class TrainConfig(Section):
             runs *= rollout.branching.candidates
         if "executor" in learn and not rollout.limits.agent_calls:
             wrong.append("rollout.limits.agent_calls = 0 leaves an Executor nothing to say. Fix: 1 or more")
-        if "executor" in learn and runs == 1:
+        each_turn = self.reward.kind == "turns" and self.credit not in ("single-agent", "agent-turn")
+        if "executor" in learn and runs == 1 and not each_turn:
             what = "rollout.executions = 1" if self.credit == "per-design" else "a single run of each question"
             fix = "rollout.executions = 2 or more"
             wrong.append(f'{what} leaves credit = "{self.credit}" nothing to compare an Executor\'s with. Fix: {fix}')
@@ -146,12 +147,15 @@ class TrainConfig(Section):
                 f'rollout.branching parts at what agents say, and schedule = "{self.schedule}" has the Designer learn. '
                 'Fix: schedule = "executor-only"'
             )
-        turns = branching is not None and branching.score == "turn"
-        if turns != (self.reward.kind == "turns"):
-            fix = 'reward.kind = "turns"' if turns else 'rollout.branching.score = "turn", or reward.kind = "run"'
-            score = "none" if branching is None else f'"{branching.score}"'
+        if branching is not None and (branching.score == "turn") != (self.reward.kind == "turns"):
+            fix = (
+                'reward.kind = "turns"'
+                if branching.score == "turn"
+                else 'rollout.branching.score = "turn", or reward.kind = "run"'
+            )
             wrong.append(
-                f'reward.kind = "{self.reward.kind}" does not go with rollout.branching.score: {score}. Fix: {fix}'
+                f'reward.kind = "{self.reward.kind}" does not go with rollout.branching.score = "{branching.score}". '
+                f"Fix: {fix}"
             )
         if self.reward.kind == "run" and self.reward != RewardConfig():
             wrong.append('reward.alpha, shaping and roles are for turns. Fix: leave them out, or reward.kind = "turns"')

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from trainer.credit.rules import RULES, SINGLE_TURNS, TOLERANCE, Outcome, RuleName, loss_group, zero_variance
+from trainer.credit.rules import RULES, TOLERANCE, Outcome, RuleName, loss_group, zero_variance
 from trainer.samples import Sample, Trajectory
 from trainer.trees import QuestionTree
 from workflow.usage import PolicyRole
@@ -96,10 +96,8 @@ def samples_by_policy(
 
 
 def silent_by_agent(trees: Sequence[QuestionTree], rule: RuleName) -> dict[str, float]:
-    """Of each agent the share of its groups in which no reply is better than another, where a rule compares single
-    turns: they teach nothing."""
-    if rule not in SINGLE_TURNS:
-        return {}
+    """Of each agent the share of the loss's groups in which none of its replies has an advantage: they teach it
+    nothing."""
     largest: dict[tuple[str, str], float] = {}
     for trajectory, advantage in credited(trees, "executor", rule):
         place = trajectory.coordinates.agent, loss_group(rule, trajectory.coordinates)

@@ -22,7 +22,7 @@ from search import Branching, Decision, OpenRuns, jailed
 from search.branching import Position
 from tasks.environments import begins
 from tasks.problems import Problem
-from trainer.config import BranchingConfig, RolloutConfig
+from trainer.config import RolloutConfig
 from trainer.credit import RewardFunction, TurnReward
 from trainer.rollout.trace_file import TraceFile, writing
 from trainer.rollout.turn_sampling import TurnSampling
@@ -50,17 +50,18 @@ class Rollout:
     program: str | None = None
     watch: Callable[[DesignResult | Execution], None] = lambda _: None
     turn_reward: TurnReward | None = None
-    """Of single turns, where runs part and `rollout.branching.score` is `turn`."""
+    """Of single turns, where these are rewarded: of the replies to each call at which a run parts, or else of all."""
     single_turns: bool = False
     """Whether each turn of an agent is a trajectory by itself."""
     engine_of_run: Callable[[Engine, int], Engine] = lambda engine, seed: engine
     """What a run with this seed asks, where several engines stand behind one name."""
     open_runs: OpenRuns | None = field(init=False)
-    """Of all questions together, where runs part."""
+    """Of all questions together, where turns are sampled or scored one by one."""
 
     def __post_init__(self) -> None:
         branching = self.config.branching
-        object.__setattr__(self, "open_runs", None if branching is None else OpenRuns(branching.max_open))
+        open_runs = None if self.turn_reward is None else OpenRuns()
+        object.__setattr__(self, "open_runs", open_runs if branching is None else OpenRuns(branching.max_open))
 
     async def step(self, problems: Sequence[Problem], seed: int, folder: Path | None = None) -> list[QuestionTree]:
         """One tree per problem, in their order. `folder` gets a subfolder per problem with the Designer's turns and a
@@ -175,8 +176,8 @@ class Question:
         name = f"design-{design:02}-execution-{index:02}.jsonl"
         trace = TraceFile(None if self.folder is None else self.folder / name)
         seed = derived_seed(self.seed, self.problem.id, design, index)
-        if self.config.branching is not None:
-            return await self._parted(design, program, index, sampling, seed, trace, self.config.branching)
+        if self.rollout.open_runs is not None:
+            return await self._turn_by_turn(design, program, index, sampling, seed, trace)
         async with self.turns:
             run = await self.rollout.sandbox.run_program(
                 program,
@@ -209,18 +210,11 @@ class Question:
         self.rollout.watch(execution)
         return execution
 
-    async def _parted(
-        self,
-        design: int,
-        program: str,
-        index: int,
-        sampling: Sampling,
-        seed: int,
-        trace: TraceFile,
-        config: BranchingConfig,
+    async def _turn_by_turn(
+        self, design: int, program: str, index: int, sampling: Sampling, seed: int, trace: TraceFile
     ) -> Execution:
-        """An execution that parts at agents' calls. What the run itself earned is its reward; its candidates have their
-        own."""
+        """An execution that parts at agents' calls, or whose turns are scored one by one. What the run itself earned is
+        its reward; its candidates have their own."""
         rollout = self.rollout
         asked = jailed(
             rollout.sandbox,
@@ -244,7 +238,7 @@ class Question:
             sampling_turns = TurnSampling(
                 Branching(asked, engine=rollout.executor.name, open_runs=rollout.open_runs),
                 executor,
-                config,
+                self.config.branching,
                 score,
                 None if rollout.turn_reward is None else score_turn,
                 question=self.problem.id,

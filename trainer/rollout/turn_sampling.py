@@ -1,8 +1,8 @@
-"""Tree sampling at agents' turns: Stronger-MAS, Alg. 1, for any program.
+"""Runs whose turns are scored one by one; tree sampling at agents' turns: Stronger-MAS, Alg. 1, for any program.
 
 At each call of an agent K replies are drawn from one prompt, each is scored, and the run goes on with one of them. The
-K are a group of their own (`trainer.credit.rules.at_grpo`). How runs part is in `search`; nothing here computes
-advantages.
+K are a group of their own (`trainer.credit.rules.at_grpo`). Without a tree K is 1, at all turns. How runs part is in
+`search`; nothing here computes advantages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainer.samples import Coordinates, candidate_trajectory
 from trainer.trees import Candidate
 from workflow.completion import Completion, Usage
 from workflow.failures import Failure
-from workflow.trace import CandidateDrawn, Rewarded
+from workflow.trace import CandidateDrawn, Rewarded, TurnRewarded
 
 Score = Callable[[Run], Coroutine[Any, Any, Rewarded]]
 """Of a run that has ended. It is rewarded whatever its failure, which is none of engine or sandbox."""
@@ -33,12 +33,12 @@ Reply = Completion | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """A run grown by tree sampling."""
+    """A run with what its replies earned."""
 
     run: Run
     reward: Rewarded
     candidates: list[Candidate]
-    events: list[CandidateDrawn]
+    events: list[CandidateDrawn | TurnRewarded]
     """One for each candidate, for the Trace."""
     usage: Usage
     """Of all replies that were drawn."""
@@ -51,14 +51,15 @@ class _Scored:
 
 
 class TurnSampling:
-    """Grows one run. Each reply is run on to the end and scored there, unless there is a `turn_score`. `question`,
-    `design` and `execution` say where the run stands in the step."""
+    """Grows one run. Each reply is run on to the end and scored there, unless there is a `turn_score`. Without a
+    `config` the run does not part, and each of its replies is scored. `question`, `design` and `execution` say where it
+    stands in the step."""
 
     def __init__(
         self,
         branching: Branching,
         engine: Engine,
-        config: BranchingConfig,
+        config: BranchingConfig | None,
         score: Score,
         turn_score: TurnScore | None = None,
         *,
@@ -78,11 +79,11 @@ class TurnSampling:
         """Raises `EngineFailed` and `SandboxUnavailable`, and `NoTokens` for replies that cannot be learned from; no
         reply is made up for them."""
         candidates: list[Candidate] = []
-        events: list[CandidateDrawn] = []
+        events: list[CandidateDrawn | TurnRewarded] = []
         try:
             position = await self._branching.start()
             while isinstance(position, Decision):
-                if turn_of(position) < self._config.turns:
+                if self._config is None or turn_of(position) < self._config.turns:
                     position = await self._decided(position, candidates, events)
                 else:
                     _, position = await self._step(position, 0)
@@ -97,9 +98,11 @@ class TurnSampling:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._branching.close()
 
-    async def _decided(self, decision: Decision, candidates: list[Candidate], events: list[CandidateDrawn]) -> Position:
+    async def _decided(
+        self, decision: Decision, candidates: list[Candidate], events: list[CandidateDrawn | TurnRewarded]
+    ) -> Position:
         """Draw K replies, score each, and go on with one."""
-        numbers = range(self._config.candidates)
+        numbers = range(1 if self._config is None else self._config.candidates)
         steps = await asyncio.gather(*(self._step(decision, number) for number in numbers))
         scored = await asyncio.gather(*(self._scored(decision, *step) for step in steps))
         # What went past a limit itself is no reply to go on with, unless there is none.
@@ -112,7 +115,7 @@ class TurnSampling:
             coordinates = Coordinates(
                 question=self._question,
                 design=self._design,
-                execution=number,
+                execution=self._execution if self._config is None else number,
                 agent=request.agent,
                 path=path_of(request.key),
                 turn=turn_of(decision),
@@ -126,16 +129,19 @@ class TurnSampling:
                     timed_out=score.timed_out,
                 )
             )
+            t, total, terms = score.reward.t, score.reward.total, score.reward.terms
             events.append(
-                CandidateDrawn(
-                    t=score.reward.t,
+                TurnRewarded(t=t, key=request.key, agent=request.agent, reward=total, terms=terms)
+                if self._config is None
+                else CandidateDrawn(
+                    t=t,
                     key=request.key,
                     agent=request.agent,
                     number=number,
                     chosen=number == chosen,
                     completion=reply,
-                    reward=score.reward.total,
-                    terms=score.reward.terms,
+                    reward=total,
+                    terms=terms,
                 )
             )
         return steps[chosen][1]
@@ -148,7 +154,7 @@ class TurnSampling:
 
     def _chosen(self, decision: Decision, rewards: list[float]) -> int:
         """The largest reward, ties to the lowest number (Alg. 1, line 13), unless the configuration says otherwise."""
-        if self._config.select == "first":
+        if self._config is None or self._config.select == "first":
             return 0
         if self._config.select == "random":
             return random.Random(f"{self._branching.program.seed}/{decision.path.digest}").randrange(len(rewards))

@@ -24,12 +24,12 @@ class AgentReport(BaseModel):
     entropy: float
     """Nats per token, estimated as the mean of -log p of the tokens that were drawn."""
     silent: float
-    """Share of the groups whose replies are all worth the same: they teach nothing."""
+    """Share of the groups in which none of them has an advantage: they teach nothing."""
 
 
 def agent_reports(trees: Sequence[QuestionTree], rule: RuleName) -> dict[str, AgentReport]:
-    """By agent; empty for rules that compare whole runs."""
-    if rule not in SINGLE_TURNS:
+    """By agent; empty where whole runs are rewarded and compared."""
+    if rule not in SINGLE_TURNS and not any(run.candidates for tree in trees for run in tree.executions):
         return {}
     replies: dict[str, list[tuple[Trajectory, float]]] = defaultdict(list)
     for trajectory, rewards in zip(*outcomes(trees, "executor"), strict=True):
@@ -52,8 +52,8 @@ def agent_reports(trees: Sequence[QuestionTree], rule: RuleName) -> dict[str, Ag
 
 
 def turns_to_solve(trees: Sequence[QuestionTree]) -> float | None:
-    """How often the agent that spoke most was asked, in the mean over runs that parted at agents' calls and solved
-    their problem. Turns from T on, at which nothing parts, do not count. None where there is no such run."""
+    """How often the agent that spoke most was asked, in the mean over runs that solved their problem and whose turns
+    were scored one by one. Turns from T on, at which nothing parts, do not count. None where there is no such run."""
     solved = [run for tree in trees for run in tree.executions if run.correct and run.candidates]
     return (
         fmean(1 + max(each.trajectory.coordinates.turn for each in run.candidates) for run in solved)

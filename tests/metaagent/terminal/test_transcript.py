@@ -29,6 +29,7 @@ from workflow.trace import (
     ToolCalled,
     ToolReturned,
     Trace,
+    TurnRewarded,
     event_to_json,
 )
 
@@ -195,6 +196,17 @@ def test_candidates_are_folded_under_their_call_unless_asked_for() -> None:
     unfolded = transcript([*EVENTS, *drawn], candidates=True)
     for line in ("reply no. 0\n", "reply no. 1\n", "correct 1 x 1: it is 42\n"):
         assert line in unfolded
+
+
+def test_what_a_turn_earned_stands_under_its_reply() -> None:
+    said = [
+        RewardTerm(name="team", value=0.5, weight=1.0, reason="half way"),
+        RewardTerm(name="format", value=1, weight=0.1, reason="an action"),
+    ]
+    text = transcript([*EVENTS, TurnRewarded(key="w/Solver#0", agent="Solver", reward=0.6, terms=said)])
+    for line in ("earned       0.6\n", "team 0.5 x 1: half way\n", "format 1 x 0.1: an action\n"):
+        assert text.count(line) == 1
+    assert text.index("earned") < text.index("Solver calls run")
 
 
 def test_a_reward_is_explained_term_by_term() -> None:

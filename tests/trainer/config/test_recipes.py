@@ -120,26 +120,18 @@ def test_the_single_agent_may_run() -> None:
 
 AT_GRPO = "ablations/at_grpo"
 BRANCHES = {"candidates": 4, "turns": 4, "select": "best", "score": "turn", "max_open": 64}
-REWARDED_AT_THE_END = {
-    "reward.kind": "run",
-    "rollout.branching": None,
-    "rollout.executions": 4,
-}
+NO_TREE = {"rollout.branching": None, "rollout.executions": 4}
 
 
 @pytest.mark.parametrize(
     ("name", "difference"),
     [
         ("outcome", {"reward.shaping": "outcome"}),
-        ("no_tree", {"credit": "agent-turn", **REWARDED_AT_THE_END}),
-        ("mas_grpo", {"credit": "tree", **REWARDED_AT_THE_END}),
+        ("no_tree", {"credit": "agent-turn", **NO_TREE}),
+        ("mas_grpo", {"credit": "tree", **NO_TREE}),
         (
             "single_agent_grpo",
-            {
-                "credit": "single-agent",
-                "rollout.program": RECIPES / "programs" / "game_alone.py",
-                **REWARDED_AT_THE_END,
-            },
+            {"credit": "tree", "rollout.program": RECIPES / "programs" / "game_alone.py", **NO_TREE},
         ),
         ("select_first", {"rollout.branching": {**BRANCHES, "select": "first"}}),
         ("select_random", {"rollout.branching": {**BRANCHES, "select": "random"}}),

@@ -232,11 +232,11 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
         ),
         (
             'credit = "at-grpo"\nschedule = "executor-only"\nrollout.branching.score = "turn"',
-            'reward.kind = "run" does not go with rollout.branching.score: "turn". Fix: reward.kind = "turns"',
+            'reward.kind = "run" does not go with rollout.branching.score = "turn". Fix: reward.kind = "turns"',
         ),
         (
-            'reward.kind = "turns"',
-            'reward.kind = "turns" does not go with rollout.branching.score: none. Fix: '
+            'reward.kind = "turns"\ncredit = "at-grpo"\nschedule = "executor-only"\nrollout.branching.candidates = 4',
+            'reward.kind = "turns" does not go with rollout.branching.score = "end". Fix: '
             'rollout.branching.score = "turn", or reward.kind = "run"',
         ),
         (

@@ -28,7 +28,7 @@ from trainer.rollout.rollout import Rollout
 from trainer.trees import Candidate, Execution, QuestionTree
 from workflow.completion import CompletionRequest
 from workflow.failures import EngineFailed, LimitExceeded
-from workflow.trace import AgentTurn, CandidateDrawn, Rewarded, RewardTerm, Trace
+from workflow.trace import AgentTurn, CandidateDrawn, Rewarded, RewardTerm, Trace, TurnRewarded
 
 TWO = """
 from workflow import AgentNode, Workflow
@@ -72,11 +72,14 @@ def grow(
     retries: int = 0,
     limits: dict[str, Any] | None = None,
     turn_reward: Any = None,
+    executions: int = 1,
+    parts: bool = True,
     **branching: Any,
 ) -> list[QuestionTree]:
     config = RolloutConfig.model_validate(
-        {"designs": 1, "executions": 1, "branching": branching, "retries": retries, "limits": limits or {}}
-    )
+        {"designs": 1, "executions": executions, "branching": branching if parts else None, "retries": retries,
+         "limits": limits or {}}
+    )  # fmt: skip
 
     async def go(sandbox: ProcessSandbox) -> list[QuestionTree]:
         rollout = Rollout(
@@ -168,6 +171,71 @@ def test_eq_3_scores_each_turn_by_itself() -> None:
     # 0.1, 1.25, 1.5, 0: mean 0.7125, deviation 0.66932
     assert advantages[:4] == pytest.approx([-0.91511, 0.80306, 1.17657, -1.06452], abs=1e-4)
     assert sum(advantages[:4]) == pytest.approx(0)
+
+
+PLAYED = {
+    ("Tool", 0): '["R"]',
+    ("Planner", 0): '["R", "R"]',
+    ("Tool", 1): "right",
+    ("Planner", 1): '["D", "D"]',
+}
+
+
+def play(request: CompletionRequest) -> str:
+    return PLAYED[request.agent, int("Turn 2" in repr(request.messages))]
+
+
+def test_eq_3_scores_each_turn_of_a_run_that_does_not_part(tmp_path: Path) -> None:
+    """MAS + GRPO: one group for the turns of all agents."""
+    engine = TokenEngine(play)
+    trees = grow(
+        engine, program=PLAYS, problems=(GAME,), reward=paper_reward, turn_reward=partial(turn_reward), parts=False,
+        folder=tmp_path, executions=2,
+    )  # fmt: skip
+    assert len(engine.requests) == 8, "one reply to each call"
+    for index, run in enumerate(trees[0].executions):
+        assert run.correct, "solved"
+        assert run.trajectories == []
+        assert [each.reward.total for each in run.candidates] == pytest.approx([1.25, 1.5, 0.0, 2.0])
+        assert all(each.chosen for each in run.candidates)
+        places = [(each.trajectory.coordinates.execution, each.trajectory.coordinates.turn) for each in run.candidates]
+        assert places == [(index, 0), (index, 0), (index, 1), (index, 1)]
+    advantages = [advantage for _, advantage in credited(trees, "executor", "tree")]
+    # Mean 1.1875, deviation sqrt(0.54296875).
+    assert advantages == pytest.approx([0.08482, 0.42409, -1.61156, 1.10264] * 2, abs=1e-4)
+    samples = samples_by_policy(trees, "tree", {"designer": "p0", "executor": "p0"}, ["executor"])["p0"]
+    assert len({sample.group for sample in samples}) == 1
+    [first, _] = sorted(tmp_path.rglob("*.jsonl"))
+    trace = Trace.from_lines(first.read_text().splitlines(True))
+    earned = [event for event in trace.events if isinstance(event, TurnRewarded)]
+    assert [(event.agent, event.reward) for event in earned] == [
+        ("Tool", 1.25), ("Planner", 1.5), ("Tool", 0.0), ("Planner", 2.0),
+    ]  # fmt: skip
+    assert [event.key for event in earned] == [turn.key for turn in trace.agent_turns]
+    assert [term.name for term in earned[1].terms] == ["team", "format", "legal", "shortest"]
+
+
+def test_turns_that_are_scored_one_by_one_are_compared_agent_by_agent() -> None:
+    """agent-turn: the same turn of the same agent in two runs, one of which goes another way."""
+    first = iter([True])
+
+    def reply(request: CompletionRequest) -> str:
+        if request.agent == "Tool" and "Turn 1" in repr(request.messages) and next(first, False):
+            return "right"
+        return play(request)
+
+    trees = grow(
+        TokenEngine(reply), program=PLAYS, problems=(GAME,), reward=paper_reward, turn_reward=partial(turn_reward),
+        parts=False, executions=2,
+    )  # fmt: skip
+    found = sorted(
+        (t.coordinates.agent, t.coordinates.turn, round(advantage, 3))
+        for t, advantage in credited(trees, "executor", "agent-turn")
+    )
+    assert found == [
+        ("Planner", 0, 0.0), ("Planner", 0, 0.0), ("Planner", 1, 0.0), ("Planner", 1, 0.0),
+        ("Tool", 0, -1.0), ("Tool", 0, 1.0), ("Tool", 1, 0.0), ("Tool", 1, 0.0),
+    ]  # fmt: skip
 
 
 SAID = {

@@ -69,9 +69,15 @@ def test_every_figure_of_an_agent() -> None:
     assert list(found) == ["Ann", "Bob"]
 
 
-def test_rules_of_whole_runs_have_none() -> None:
-    assert agent_reports([tree((True, ANN))], "tree") == {}
+def test_whole_runs_have_none() -> None:
+    assert agent_reports([tree((True, []))], "tree") == {}
     assert agent_reports([tree((True, []))], "at-grpo") == {}
+
+
+def test_turns_of_runs_that_do_not_part_have_theirs() -> None:
+    found = agent_reports([tree((True, ANN))], "tree")
+    assert list(found) == ["Ann"]
+    assert found["Ann"].silent == 0, "one group, of the question, in which replies differ"
 
 
 def test_turns_count_in_runs_that_solved_their_problem() -> None:
