@@ -182,7 +182,7 @@ def _rate_alone(what: str) -> float:
 def sandbox_rates(folder: Path) -> dict[str, Any]:
     """Runs per second in a run worker and in a process without Ray, by turns, and the median of each pair's ratio:
     neighbours of a virtual machine come and go within minutes."""
-    told = Work(RolloutConfig(), paper_reward, None, None, False, "p0", "p0", at_once=4, wait_s=10)
+    told = Work(RolloutConfig(), paper_reward, None, None, False, "p0", "p0", {}, at_once=4, wait_s=10)
     limit = Limit("a limit of this benchmark", 120.0)
     found: dict[str, list[tuple[float, float]]] = {"programs": [], "code": []}
 

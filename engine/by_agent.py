@@ -5,7 +5,7 @@ Which policy plays whom is the configuration's; nothing here knows a policy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from engine.protocol import Engine
 from workflow.completion import Completion, CompletionRequest
@@ -20,6 +20,10 @@ class ByAgent:
     @property
     def name(self) -> str:
         return " + ".join(dict.fromkeys(engine.name for engine in (*self._engines.values(), self._others)))
+
+    def each(self, change: Callable[[Engine], Engine]) -> ByAgent:
+        """The same agents, each with what its engine is changed to."""
+        return ByAgent({agent: change(engine) for agent, engine in self._engines.items()}, change(self._others))
 
     async def complete(self, request: CompletionRequest) -> Completion:
         return await self._engines.get(request.agent, self._others).complete(request)

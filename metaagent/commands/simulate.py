@@ -66,6 +66,8 @@ def main(
     resolved = read_configuration(config, overrides or [])
     if resolved.roles.agents:
         usage_error("roles.agents: a simulation knows one policy for all agents. Fix: leave it out")
+    if resolved.rollout.branching is not None:
+        usage_error('rollout.branching: a simulation knows runs that do not part. Fix: "none", and credit = "tree"')
     counts = _counts(nodes)
     known = _known(resolved, gpu, fit)
     own = _tried(lambda: _own(resolved, known))

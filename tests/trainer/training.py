@@ -64,7 +64,8 @@ def configured(model: Path, problems: Path, **changes: Any) -> TrainConfig:
         "gradient_checkpointing": False,
         "engine": {"kind": "transformers", "dtype": "float64", "max_batch": 256},
     }
-    names = {"p0", *(changes.get("roles") or {}).values()}
+    roles = changes.get("roles") or {}
+    names = {"p0", *(name for role, name in roles.items() if role != "agents"), *roles.get("agents", {}).values()}
     rollout = {"questions": 2, "designs": 2, "executions": 2, "max_tokens": 40, "max_prompt_tokens": 512}
     settings = {
         "policies": dict.fromkeys(sorted(names), policy),

@@ -22,6 +22,7 @@ from typing import Any
 
 from designer.sample import Design
 from engine import Gate
+from engine.by_agent import ByAgent
 from engine.protocol import Probe
 from engine.vllm import Transfer, VLLMEngine
 from sandbox.named import named_sandbox
@@ -242,6 +243,8 @@ class Work:
     designer: str
     """The policy that plays this role."""
     executor: str
+    agents: Mapping[str, str]
+    """The policies of agents that have one of their own, by their names."""
     at_once: int
     """Runs of one worker."""
     wait_s: float
@@ -262,12 +265,13 @@ class RunWorker:
         self.turns = asyncio.Semaphore(work.at_once)
         self.pools = {
             name: EnginePool(name, wait_s=work.wait_s, reply_s=work.rollout.limits.reply_s)
-            for name in {work.designer, work.executor}
+            for name in {work.designer, work.executor, *work.agents.values()}
         }
+        own = {agent: self.pools[name] for agent, name in work.agents.items()}
         self.rollout = Rollout(
             config=work.rollout,
             designer=self.pools[work.designer],
-            executor=self.pools[work.executor],
+            executor=ByAgent(own, self.pools[work.executor]) if own else self.pools[work.executor],
             sandbox=self.sandbox,
             reward=work.reward,
             turn_reward=work.turn_reward,

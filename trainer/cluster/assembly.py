@@ -184,6 +184,7 @@ class Assembly:
             single_turns=self.config.credit in SINGLE_TURNS,
             designer=roles["designer"],
             executor=roles["executor"],
+            agents=self.config.roles.agents,
             at_once=self._runs_at_once,
             wait_s=self.limits.start.seconds,
         )

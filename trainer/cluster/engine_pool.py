@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.by_agent import ByAgent
 from engine.protocol import Engine
 from trainer.cluster.ray_session import Actor, ActorLost, CallTimedOut, Limit
 from trainer.rollout import derived_seed
@@ -84,7 +85,9 @@ class EnginePool:
 
 
 def engine_of_run(engine: Engine, seed: int) -> Engine:
-    """What the run with this seed asks: its own engine of a pool."""
+    """What the run with this seed asks: its own engine of a pool, and of each pool where agents have several."""
+    if isinstance(engine, ByAgent):
+        return engine.each(lambda one: engine_of_run(one, seed))
     return engine.for_run(seed) if isinstance(engine, EnginePool) else engine
 
 

@@ -99,11 +99,6 @@ class TrainConfig(Section):
             wrong.append(
                 "roles.agents names agents of a fixed program, and there is none. Fix: rollout.program, or one policy"
             )
-        if self.roles.agents and self.cluster.layout != "one-process":
-            wrong.append(
-                f'roles.agents is for one process, and cluster.layout = "{self.cluster.layout}". Fix: '
-                'cluster.layout = "one-process", or one policy for all agents'
-            )
         wrong += self._nothing_to_compare()
         wrong += self._wrong_branching()
         wrong += self._unplaceable()

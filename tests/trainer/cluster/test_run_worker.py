@@ -83,7 +83,7 @@ def in_workers(address: str, *works: Callable[[Actor], Awaitable[Any]]) -> list[
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     config = ClusterConfig(layout="disaggregated", address=address, gpus_per_node=0, start_timeout_s=120)
-    told = Work(RolloutConfig(), paper_reward, None, None, False, "p0", "p0", at_once=4, wait_s=10)
+    told = Work(RolloutConfig(), paper_reward, None, None, False, "p0", "p0", {}, at_once=4, wait_s=10)
 
     async def run() -> Any:
         async with Session(config).opened() as session:

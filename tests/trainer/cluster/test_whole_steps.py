@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 
 import training
 from clusters import alone, clustered, run, seats, steps_of, traces_of
+from toy import VOTE
 
 from trainer.run import one_process
 from trainer.run.runtime import Phase
@@ -42,6 +43,30 @@ def test_split_policies_a_step_behind_are_those_of_one_process(
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert set(last["timings"]["idle_s"]) == {"ranks", "engines", "run_workers"}
     assert {sync["transport"] for sync in last["syncs"].values()} == {"store"}
+
+
+def test_agents_with_policies_of_their_own_are_those_of_one_process(
+    ray_address: str, model: Path, problems: Path, tmp_path: Path
+) -> None:
+    """AT-GRPO: runs part in the run workers, and each agent asks the engines of its own policy."""
+    program = tmp_path / "vote.py"
+    program.write_text(VOTE.replace(', "Cay", "Dan", "Eve"', ""))
+    settings = {
+        "roles": {"agents": {"Ann": "p0", "Bob": "p1"}},
+        "steps": 2,
+        "schedule": "executor-only",
+        "credit": "at-grpo",
+        "rollout": {"designs": 1, "executions": 1, "program": str(program), "branching": {"candidates": 3}},
+    }
+    config = clustered(model, problems, ray_address, engines=2, **settings)
+    assert set(config.policies) == {"p0", "p1"}
+    run(config, tmp_path / "run")
+    training.run(alone(config), tmp_path / "alone")
+    assert steps_of(tmp_path / "run") == steps_of(tmp_path / "alone")
+    assert traces_of(tmp_path / "run") == traces_of(tmp_path / "alone")
+    assert any(set(line["updates"]) == {"p0", "p1"} for line in training.metrics(tmp_path / "run"))
+    for name in ("p0", "p1"):
+        assert training.final_weights(tmp_path / "run", name) == training.final_weights(tmp_path / "alone", name)
 
 
 @pytest.mark.parametrize(("engines", "parts"), [(2, 1), (1, 2)], ids=["two-engines", "two-parts"])

@@ -272,12 +272,6 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
             "roles.agents.Ann = 'p1' names no policy. Fix: use one of p0",
         ),
         (
-            "roles.agents.Ann = 'p0'\nschedule = 'executor-only'\nrollout.program = 'x.py'\n"
-            "cluster.layout = 'colocated'",
-            'roles.agents is for one process, and cluster.layout = "colocated". Fix: cluster.layout = "one-process", '
-            "or one policy for all agents",
-        ),
-        (
             "roles.agents.Ann = 'p0'",
             "roles.agents names agents of a fixed program, and there is none. Fix: rollout.program, or one policy",
         ),
