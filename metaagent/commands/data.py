@@ -54,14 +54,16 @@ class Preparation(BaseModel):
     wall_s: float
 
 
-def _prepare(name: str, source: Path | None, out: Path, limit: int | None, sandbox_name: str | None) -> Preparation:
+def _prepare(
+    name: str, source: Path | None, out: Path, limit: int | None, references: bool, sandbox_name: str | None
+) -> Preparation:
     began = time.monotonic()
     try:
         if source is None:
             published = TRAINING_SETS[name].published
             stderr().print(f"Downloading {published.files} of {published.repository}")
             source = download(published)
-        prepared, known = asyncio.run(_prepare_and_grade(name, source, out, limit, sandbox_name))
+        prepared, known = asyncio.run(_prepare_and_grade(name, source, out, limit, references, sandbox_name))
     except DownloadError as error:
         raise Stop(str(error), ExitCode.INFRASTRUCTURE) from None
     except DatasetError as error:
@@ -77,12 +79,14 @@ def _prepare(name: str, source: Path | None, out: Path, limit: int | None, sandb
 
 
 async def _prepare_and_grade(
-    name: str, source: Path, out: Path, limit: int | None, sandbox_name: str | None
+    name: str, source: Path, out: Path, limit: int | None, references: bool, sandbox_name: str | None
 ) -> tuple[Prepared, KnownAnswers]:
     async with open_sandbox(sandbox_name, grading=True) as sandbox:
         await sandbox.run_code("pass")  # a sandbox that cannot grade is told now, not after an hour
         with DataProgress() as progress:
-            prepared = await prepare_training_set(name, source, out, sandbox, limit=limit, watch=progress)
+            prepared = await prepare_training_set(
+                name, source, out, sandbox, limit=limit, references=references, watch=progress
+            )
             progress.grading()
             return prepared, await grade_known_answers(name, out / prepared.file, source, sandbox)
 
@@ -163,6 +167,13 @@ def main(
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N usable rows.", min=1, metavar="N")] = None,
+    references: Annotated[
+        bool,
+        typer.Option(
+            "--references",
+            help="Code on stdin alone, each with the first of its published Python solutions that passes all tests.",
+        ),
+    ] = False,
     sandbox: SandboxName = None,
     as_json: AsJson = False,
 ) -> ExitCode:
@@ -180,7 +191,9 @@ def main(
         usage_error((f"there is no training set {name!r}" if name else "say which training set") + f". Fix: {fix}")
     if out is None:
         usage_error("say where the file goes. Fix: add --out FOLDER")
-    preparation = _prepare(name, source, out, limit, sandbox)
+    if references and not TRAINING_SETS[name].solutions:
+        usage_error(f"--references: {name} was published without solutions. Fix: leave it out")
+    preparation = _prepare(name, source, out, limit, references, sandbox)
     if as_json:
         print_json(preparation)
     else:

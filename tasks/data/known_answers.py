@@ -6,17 +6,17 @@ are made up here. Not here: preparing (`tasks.data.prepare`) and grading (`tasks
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
 from tasks.data.benchmarks import READERS
 from tasks.data.published_sets import TRAINING_SETS, NotUsable, usable
+from tasks.data.references import python_solutions
 from tasks.data.sources import source_rows, train_files
 from tasks.grading import grade
 from tasks.problems import CallTests, Problem, StdinTests
@@ -34,8 +34,6 @@ SOLUTIONS = 3
 """Published solutions to one problem that are tried until one is right: some are not, some were for Python 2."""
 TESTS = 20
 """Tests of a problem that are run."""
-_PYTHON3 = 3
-"""In `solutions.language` of CodeContests."""
 
 
 class KnownAnswers(BaseModel):
@@ -120,29 +118,13 @@ def _solved(name: str, source: Path) -> Iterator[tuple[str, list[str]]]:
             _, problem = usable(wanted, row.fields)
         except NotUsable:
             continue
-        found = _python(row.fields.get(wanted.solutions))
-        codes = [code for code in found if isinstance(code, str) and code.strip()]
+        codes = python_solutions(row.fields.get(wanted.solutions))
         written = [(f"<solution>\n{code}\n</solution>", code) for code in codes]
         fitting = [text for text, code in written if (final_answer(text, "code") or "").strip() == code.strip()]
         yield problem.id, fitting[:SOLUTIONS]
         seen += 1
         if seen == HEAD:
             return
-
-
-def _python(solutions: Any) -> list[Any]:
-    """APPS has a JSON text with a list; CodeContests, lists of languages and of sources."""
-    if isinstance(solutions, str):
-        try:
-            solutions = json.loads(solutions)
-        except (ValueError, RecursionError):
-            return []
-        return solutions if isinstance(solutions, list) else []
-    if isinstance(solutions, dict):
-        both = [solutions.get(part) for part in ("language", "solution")]
-        if all(isinstance(each, list) for each in both):
-            return [code for language, code in zip(*both, strict=False) if language == _PYTHON3]
-    return []
 
 
 def _shortened(problem: Problem) -> Problem:

@@ -1,7 +1,8 @@
 """Prepares the training sets of MetaAgent-X (section 4.1) from how they were published: selects, normalises, writes.
 
 What is written is what the recipes name and `tasks.data.training_sets` reads. A row stays if it is of use
-(`tasks.data.published_sets`) and if a math answer grades as right against itself; others are counted by reason. The
+(`tasks.data.published_sets`) and if a math answer grades as right against itself; others are counted by reason. With
+`references` code problems get a solution that passes their tests, and those without one are left out. The
 file appears whole or not at all. Not here: downloads (`tasks.data.hub`), formats (`tasks.data.sources`), and whether
 known solutions grade as right (`tasks.data.known_answers`).
 """
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel
 
-from tasks.data.published_sets import TRAINING_SETS, NotUsable, TrainingSet, short, usable
+from tasks.data.published_sets import TRAINING_SETS, NotUsable, TrainingSet, short, usable, with_reference
+from tasks.data.references import python_solutions, reference_of
 from tasks.data.rows import DatasetError
 from tasks.data.sources import SourceRow, sha256, source_rows, train_files
 from tasks.data.whole_files import replacing
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 256
 """Rows whose answers are graded together."""
+SOLVED_AT_ONCE = 8
+"""Code problems whose solutions are tried side by side."""
 MOST_REASONS = 40
 """Different reasons that are counted apart."""
 OTHER = "other reasons"
@@ -62,6 +66,7 @@ class Prepared(BaseModel):
     """Rows of the source that were looked at."""
     left_out: list[LeftOut]
     limit: int | None
+    references: bool = False
     repository: str
     source: str
     files: list[SourceFile]
@@ -81,6 +86,7 @@ class _Candidate(NamedTuple):
     place: str
     line: bytes
     problem: Problem
+    solutions: Sequence[str] = ()
 
 
 def manifest_of(file: Path) -> Path:
@@ -95,22 +101,27 @@ async def prepare_training_set(
     sandbox: Sandbox,
     *,
     limit: int | None = None,
+    references: bool = False,
     watch: Callable[[Progress], None] = lambda progress: None,
 ) -> Prepared:
     """Write the set `name` of `TRAINING_SETS` into `folder` (made if need be), from the file or folder `source`; the
-    first `limit` usable rows, if given.
+    first `limit` usable rows, if given. With `references` only code problems on stdin to which a right solution was
+    published, which stands beside each.
 
-    The same source gives the same bytes. Memory holds `AT_ONCE` rows of it. Raises `DatasetError` for a source that
+    The same source gives the same bytes. Memory holds `AT_ONCE` rows of it. Raises ValueError where a set has no
+    solutions; `DatasetError` for a source that
     cannot be read or of which no row can be used, and for a file in the place of the new one that was not prepared;
     OSError where nothing can be written; `SandboxUnavailable` where nothing can be graded.
     """
     wanted = TRAINING_SETS[name]
+    if references and not wanted.solutions:
+        raise ValueError(f"{name} was published without solutions to keep. Fix: leave references out")
     files = train_files(source)
     target = folder / wanted.file
     folder.mkdir(parents=True, exist_ok=True)
     if target.exists() and not manifest_of(target).exists():
         raise DatasetError(f"{target} is there and was not prepared here. Fix: another folder, or remove it")
-    run = _Run(wanted, source, limit)
+    run = _Run(wanted, source, limit, references)
     digest = hashlib.sha256()
     with replacing(target) as file:
 
@@ -130,6 +141,7 @@ async def prepare_training_set(
             read=run.read,
             left_out=sorted(run.left_out.values(), key=lambda each: -each.rows),
             limit=limit,
+            references=references,
             repository=wanted.published.repository,
             source=str(source),
             files=run.sources,
@@ -142,11 +154,11 @@ async def prepare_training_set(
 class _Run:
     """One pass over the source, and what is counted on the way."""
 
-    def __init__(self, wanted: TrainingSet, source: Path, limit: int | None) -> None:
+    def __init__(self, wanted: TrainingSet, source: Path, limit: int | None, references: bool) -> None:
         self.kept = self.read = 0
         self.left_out: dict[str, LeftOut] = {}
         self.sources: list[SourceFile] = []
-        self._wanted, self._source, self._limit = wanted, source, limit
+        self._wanted, self._source, self._limit, self._references = wanted, source, limit, references
         self._seen: set[bytes] = set()
 
     async def write(
@@ -163,7 +175,7 @@ class _Run:
             watch(progress)
             if candidate is not None:
                 waiting.append(candidate)
-                if len(waiting) >= min(AT_ONCE if candidate.problem.gold else 1, self._missing):
+                if len(waiting) >= min(self._at_once(candidate), self._missing):
                     await self._keep(waiting, sandbox, write)
                     waiting = []
             if not self._missing:
@@ -174,14 +186,23 @@ class _Run:
     def _missing(self) -> int:
         return AT_ONCE if self._limit is None else self._limit - self.kept
 
+    def _at_once(self, candidate: _Candidate) -> int:
+        if self._references:
+            return SOLVED_AT_ONCE
+        return AT_ONCE if candidate.problem.gold else 1
+
     async def _keep(self, candidates: Sequence[_Candidate], sandbox: Sandbox, write: Callable[[bytes], object]) -> None:
         """Write those of which a math answer, if they have one, grades as right against itself."""
-        refused = await _refused([candidate.problem for candidate in candidates], sandbox)
-        for candidate, reason in zip(candidates, refused, strict=True):
-            if reason is not None:
-                self._leave_out(candidate.place, reason)
+        if self._references:
+            lines = await asyncio.gather(*(_with_reference(candidate, sandbox) for candidate in candidates))
+        else:
+            refused = await _refused([candidate.problem for candidate in candidates], sandbox)
+            lines = [reason or candidate.line for candidate, reason in zip(candidates, refused, strict=True)]
+        for candidate, line in zip(candidates, lines, strict=True):
+            if isinstance(line, NotUsable):
+                self._leave_out(candidate.place, line)
                 continue
-            write(candidate.line)
+            write(line)
             self.kept += 1
 
     def _candidates(self, files: Sequence[Path]) -> Iterator[tuple[Progress, _Candidate | None]]:
@@ -190,7 +211,8 @@ class _Run:
         for number, path in enumerate(files):
             name = path.name if path == self._source else path.relative_to(self._source).as_posix()
             self.sources.append(SourceFile(path=name, bytes=sizes[number], sha256=sha256(path)))
-            for row in source_rows(path, self._wanted.columns):
+            more = [self._wanted.solutions] if self._references else []
+            for row in source_rows(path, [*self._wanted.columns, *more]):
                 self.read += 1
                 candidate = self._candidate(row)
                 share = (sum(sizes[:number]) + row.read * sizes[number]) / max(sum(sizes), 1)
@@ -202,7 +224,8 @@ class _Run:
                 raise NotUsable(short(row.wrong), row.wrong)
             line, problem = usable(self._wanted, row.fields)
             self._first_time(problem)
-            return _Candidate(row.place, line, problem)
+            solutions = python_solutions(row.fields.get(self._wanted.solutions)) if self._references else ()
+            return _Candidate(row.place, line, problem, solutions)
         except NotUsable as reason:
             self._leave_out(row.place, reason)
             return None
@@ -243,6 +266,15 @@ async def _refused(problems: Sequence[Problem], sandbox: Sandbox) -> list[NotUsa
             said = f"{graded.verdict}: {golds[number]!r}"
             refused[number] = NotUsable("an answer that is not right against itself", said)
     return refused
+
+
+async def _with_reference(candidate: _Candidate, sandbox: Sandbox) -> bytes | NotUsable:
+    """The line with a right solution, or why there is none."""
+    try:
+        reference = await reference_of(candidate.problem, candidate.solutions, sandbox)
+        return with_reference(candidate.line, reference)
+    except NotUsable as reason:
+        return reason
 
 
 def _nothing(wanted: TrainingSet, source: Path, run: _Run) -> str:

@@ -113,8 +113,7 @@ def usable(wanted: TrainingSet, fields: Mapping[str, Any]) -> tuple[bytes, Probl
         line = text.encode() + b"\n"
     except (TypeError, ValueError) as error:  # a type that JSON does not have, half a character
         raise NotUsable("values that JSON does not have", str(error)) from None
-    if len(line) > rows.LONGEST_LINE:
-        raise NotUsable(f"longer than {rows.LONGEST_LINE:,} bytes", f"{len(line):,} bytes")
+    _check_length(line)
     try:
         problem = wanted.problem(wanted.row.model_validate(parsed(text)))
     except ValidationError as error:
@@ -128,6 +127,18 @@ def usable(wanted: TrainingSet, fields: Mapping[str, Any]) -> tuple[bytes, Probl
     if _expects_nothing(problem):
         raise NotUsable("tests that expect nothing")
     return line, problem
+
+
+def with_reference(line: bytes, reference: str) -> bytes:
+    """A row's line with a solution beside it, as the readers take it. Raises `NotUsable`."""
+    longer = json.dumps({**json.loads(line), "reference": reference}, ensure_ascii=False).encode() + b"\n"
+    _check_length(longer)
+    return longer
+
+
+def _check_length(line: bytes) -> None:
+    if len(line) > rows.LONGEST_LINE:
+        raise NotUsable(f"longer than {rows.LONGEST_LINE:,} bytes", f"{len(line):,} bytes")
 
 
 def _either(fields: Mapping[str, Any], name: str, other: str) -> Any:

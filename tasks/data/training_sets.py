@@ -57,6 +57,7 @@ class AppsRow(BaseModel):
     question: str = Field(min_length=1)
     starter_code: str = ""
     input_output: Annotated[_AppsTests | None, BeforeValidator(_from_text)] = None
+    reference: str | None = Field(default=None, min_length=1)
 
 
 class _Pairs(BaseModel):
@@ -78,6 +79,7 @@ class CodeContestsRow(BaseModel):
     generated_tests: _Pairs
     input_file: str = ""
     output_file: str = ""
+    reference: str | None = Field(default=None, min_length=1)
 
 
 def read_polaris(path: Path) -> list[Problem]:
@@ -90,14 +92,15 @@ def read_apps(path: Path) -> list[Problem]:
     `outputs` and, where a function is to be written, `fn_name`.
 
     What a function should return is in some rows wrapped in a list of one; as in the benchmark's own grader both count.
-    Rows without tests are left out.
+    Rows without tests are left out. Perhaps a `reference`, a solution that is right.
     """
     return _graded(path, [apps_problem(row) for row in rows(path, AppsRow)], "no tests")
 
 
 def read_code_contests(path: Path) -> list[Problem]:
     """JSON lines with `name`, `description` and `public_tests`, `private_tests`, `generated_tests`, each with lists
-    `input` and `output`; all of them are tests. Rows without any, or that use files, are left out."""
+    `input` and `output`; all of them are tests. Rows without any, or that use files, are left out. Perhaps a
+    `reference`, a solution that is right."""
     return _graded(path, [code_contests_problem(row) for row in rows(path, CodeContestsRow)], "no tests or use files")
 
 
@@ -126,7 +129,7 @@ def apps_problem(row: AppsRow) -> Problem | None:
     else:
         question = f"{row.question}\n\n{STDIN_NOTE}"
         tests = StdinTests(tests=[StdinTest(stdin=_text(stdin), stdout=_text(stdout)) for stdin, stdout in pairs])
-    return Problem(id=f"apps/{row.problem_id}", question=question, domain="code", tests=tests)
+    return Problem(id=f"apps/{row.problem_id}", question=question, domain="code", tests=tests, reference=row.reference)
 
 
 def code_contests_problem(row: CodeContestsRow) -> Problem | None:
@@ -140,6 +143,7 @@ def code_contests_problem(row: CodeContestsRow) -> Problem | None:
         question=f"{row.description}\n\n{STDIN_NOTE}",
         domain="code",
         tests=StdinTests(tests=[StdinTest(stdin=given, stdout=told) for given, told in pairs]),
+        reference=row.reference,
     )
 
 

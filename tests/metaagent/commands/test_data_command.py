@@ -59,6 +59,22 @@ def test_a_document_of_it(tmp_path: Path) -> None:
     assert told["known_answers"]["right_accepted"] == told["known_answers"]["right"] == 1
 
 
+def test_a_right_solution_is_kept_where_it_is_asked_for(tmp_path: Path) -> None:
+    right = "print(sum(map(int, input().split())))"
+    source = write(
+        tmp_path / "raw.jsonl",
+        {**APPS, "solutions": json.dumps(["print(4)", right])},
+        {**APPS, "problem_id": 2, "solutions": json.dumps(["print(4)"])},
+    )
+    result = invoke("data", "prepare", "apps", "--source", source, "--out", "data", "--references")
+    assert result.exit_code == 0
+    assert "reason\trows\nno solution that passes all tests\t1\nall\t1\n" in result.stdout
+    assert [each.reference for each in READERS["apps"](tmp_path / "data" / "apps_introductory.jsonl")] == [right]
+    result = invoke("data", "prepare", "polaris", "--out", "other", "--references")
+    assert result.exit_code == 2
+    assert "--references: polaris was published without solutions. Fix: leave it out" in result.stderr
+
+
 def test_data_that_does_not_grade_is_exit_code_1(tmp_path: Path) -> None:
     wrong = write(tmp_path / "raw.jsonl", {**APPS, "solutions": json.dumps(["print(0)"])})
     result = invoke("data", "prepare", "apps", "--source", wrong, "--out", "data")

@@ -161,7 +161,7 @@ def test_every_ablation_of_at_grpo_is_looked_at() -> None:
 
 
 GAMES = ("plan_path", "sokoban", "sudoku")
-OTHERS = {"math": ("programs/math.py", 8192, "polaris"), "code": ("programs/code.py", 8192, "problems")}
+OTHERS = {"math": ("programs/math.py", 8192, "polaris"), "code": ("programs/code.py", 8192, "apps")}
 
 
 @pytest.mark.parametrize("game", [*GAMES, *OTHERS])
