@@ -14,22 +14,20 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import subprocess
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from metaagent.opening import open_sandbox
-from metaagent.terminal import note
 from sandbox.protocol import Sandbox
 from speedrun import kept as keeping
 from speedrun import phases
 from speedrun.kept import ATTEMPTS, FIXED, GREEDY, RL
 from speedrun.settings import SpeedrunSettings
+from speedrun.side_by_side import each, run_in_process
 from speedrun.tiny_policy import Architecture
 from speedrun.variants import ALONE, ARMS, HALVED, START, STARTS, WITH_FIXED, Arm
 from tasks import Problem, read_task
@@ -41,9 +39,8 @@ from trainer.run import OneProcess
 from trainer.sft import MODEL
 from trainer.trees import QuestionTree
 
-LOG, DONE, TUNING = "log", "done", "tuning"
+TUNING = "tuning"
 MADE_BY = "made_by.json"
-RUN_TIMEOUT_S = 4 * 3600
 
 
 class Shuffled(OneProcess):
@@ -258,26 +255,11 @@ def run_starts(jobs: Sequence[Job], settings: SpeedrunSettings, out: Path, worke
 
 def _run_each(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> None:
     def once(job: Job) -> None:
-        if not (job.folder(out) / DONE).exists():
-            _in_process(job, out)
-        if (job.folder(out) / ATTEMPTS).exists():
-            keeping.write(kept_at(job, kept), keeping.kept_of(job.folder(out), made_by(job, settings)))
+        folder = job.folder(out)
+        told = json.dumps(asdict(job))
+        command = [sys.executable, "-m", "speedrun.compare", "--one", told, "--out", str(out)]
+        run_in_process(folder, f"seed {job.seed}: {folder.name}", command)
+        if (folder / ATTEMPTS).exists():
+            keeping.write(kept_at(job, kept), keeping.kept_of(folder, made_by(job, settings)))
 
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(once, jobs))
-
-
-def _in_process(job: Job, out: Path) -> None:
-    folder = job.folder(out)
-    note(f"seed {job.seed}: {folder.name}")
-    command = [sys.executable, "-m", "speedrun.compare", "--one", json.dumps(asdict(job)), "--out", str(out)]
-    try:
-        with (folder / LOG).open("a") as log:
-            ended = subprocess.run(command, stdout=log, stderr=log, timeout=RUN_TIMEOUT_S).returncode
-    except subprocess.TimeoutExpired:
-        ended = f"not over after {RUN_TIMEOUT_S // 3600} hours"
-    if ended != 0:
-        raise RuntimeError(
-            f"seed {job.seed}: {folder.name} failed ({ended}); see {folder / LOG}. The same command goes on"
-        )
-    (folder / DONE).touch()
+    each(jobs, once, workers)

@@ -105,7 +105,7 @@ def gate(systems: Sequence[System]) -> tuple[bool, list[str]]:
         found.append((gained, f"{system.name}: {system.accuracy}, {before.accuracy} before; above, intervals apart"))
     for system in systems[3:]:
         mean, paired = mean_of(system.rates()), difference(system.rates(), before.rates())
-        said = f"{system.name}: {mean:.3f}, within {before.accuracy} of before; paired {_signed(paired)}, not above"
+        said = f"{system.name}: {mean:.3f}, within {before.accuracy} of before; paired {signed(paired)}, not above"
         found.append((mean in before.accuracy and paired.low <= 0, said))
     best = max((mean_of(rates_of(seeds)) for seeds in before.fixed.values()), default=0.0)
     found.append((0.3 <= best <= 0.5, f"the best fixed program before RL: {best:.3f}, from 0.3 to 0.5"))
@@ -129,11 +129,11 @@ def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]
         found = difference(after, before)
         own = (fmean(a.values()) - fmean(b.values()) for a, b in zip(after, before, strict=True))
         each = ", ".join(f"{value:+.3f}" for value in own)
-        lines.append(f"| {one} less {other} | {_signed(found)} | {each} | {_told(found, len(after))} |")
+        lines.append(f"| {one} less {other} | {signed(found)} | {each} | {told(found, len(after))} |")
     return lines
 
 
-def _told(found: Interval, seeds: int) -> str:
+def told(found: Interval, seeds: int) -> str:
     """Above, below, or how many seeds would bring the interval down to the difference that was seen."""
     if 0 not in found:
         return "above" if found.mean > 0 else "below"
@@ -174,7 +174,7 @@ def _share(value: float) -> str:
     return "" if isnan(value) else f"{value:.2f}"
 
 
-def _signed(found: Interval) -> str:
+def signed(found: Interval) -> str:
     return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 

@@ -92,3 +92,20 @@ def points(rates: Mapping[str, Sequence[float]], title: str, path: Path) -> None
     axes.set_xlabel("share of held-out problems answered correctly (dots: seeds, line: mean)")
     axes.set_title(title, loc="left")
     _save(figure, path)
+
+
+def lines(panels: Sequence[tuple[str, Mapping[str, Sequence[float]]]], title: str, path: Path) -> None:
+    """Panels side by side, each with what its lines show: a value for each training step."""
+    figure, first = _figure(8, 3.2)
+    first.remove()
+    for place, (name, series) in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), place + 1)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+        for colour, (line, values) in zip(COLOURS[1:], series.items(), strict=False):
+            axes.plot(range(len(values)), values, color=colour, label=line)
+        axes.set_xlabel("training step")
+        axes.set_ylabel(name)
+        axes.legend(frameon=False)
+    figure.suptitle(title, x=0.01, ha="left")
+    _save(figure, path)

@@ -9,6 +9,7 @@ torch and transformers. Nothing here trains the model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,19 +42,22 @@ class Architecture(BaseModel):
     heads: int = Field(default=4, ge=1)
     key_value_heads: int = Field(default=2, ge=1)
     vocabulary: int = Field(default=2048, ge=300)
+    alone: str = ""
+    """Characters that are tokens of their own wherever they stand, as digits are: the cells of a board."""
     context: int = Field(default=1024, ge=64)
 
 
-def make_tokenizer(rows: Iterable[ChatRow], vocabulary: int) -> Any:
-    """A fast tokenizer trained on chat rows as the chat template renders them."""
+def make_tokenizer(rows: Iterable[ChatRow], vocabulary: int, alone: str = "") -> Any:
+    """A fast tokenizer trained on chat rows as the chat template renders them; characters of `alone` join no other."""
     from jinja2 import Template
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
+            *([pre_tokenizers.Split(Regex(f"[{re.escape(alone)}]"), "isolated")] if alone else []),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -91,7 +95,7 @@ def make_policy(folder: Path, rows: Iterable[ChatRow], architecture: Architectur
     from transformers import Qwen3ForCausalLM
 
     shape = architecture or Architecture()
-    tokenizer = make_tokenizer(rows, shape.vocabulary)
+    tokenizer = make_tokenizer(rows, shape.vocabulary, shape.alone)
     tokenizer.save_pretrained(folder)
     config = model_config(shape, len(tokenizer))
     for token in ("bos_token_id", "eos_token_id", "pad_token_id"):

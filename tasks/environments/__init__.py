@@ -17,6 +17,7 @@ from tasks.environments.playing import act, check_level, described, observe, pro
 from tasks.environments.position import Position, begins, played
 from tasks.environments.sokoban import SokobanState
 from tasks.environments.sudoku import SudokuState
+from tasks.environments.sudoku_search import fillings
 
 __all__ = [
     "KNOBS",
@@ -37,6 +38,7 @@ __all__ = [
     "begins",
     "check_level",
     "described",
+    "fillings",
     "generate",
     "identity_of",
     "observe",

@@ -11,7 +11,7 @@ from speedrun import compare as comparing
 from speedrun.arms import Job
 from speedrun.intervals import Interval
 from speedrun.kept import Result
-from speedrun.pages import System, _told, gate, moving, page_of
+from speedrun.pages import System, gate, moving, page_of, told
 from speedrun.variants import COMPARISONS
 from tasks.data.miniature import KINDS
 
@@ -93,10 +93,10 @@ def test_a_page_shows_intervals_pairs_seeds_kinds_and_designs() -> None:
 
 def test_what_cannot_be_told_says_how_many_seeds_it_would_take() -> None:
     # Half the width is three times the difference: nine times the seeds.
-    assert _told(Interval(0.02, -0.04, 0.08), 3) == "cannot tell; 27 seeds might"
-    assert _told(Interval(0.001, -0.04, 0.04), 3) == "cannot tell; more than 300 seeds might"
-    assert _told(Interval(0.0, 0.0, 0.0), 3) == "cannot tell; more than 300 seeds might"
-    assert (_told(Interval(0.1, 0.01, 0.2), 3), _told(Interval(-0.1, -0.2, -0.01), 3)) == ("above", "below")
+    assert told(Interval(0.02, -0.04, 0.08), 3) == "cannot tell; 27 seeds might"
+    assert told(Interval(0.001, -0.04, 0.04), 3) == "cannot tell; more than 300 seeds might"
+    assert told(Interval(0.0, 0.0, 0.0), 3) == "cannot tell; more than 300 seeds might"
+    assert (told(Interval(0.1, 0.01, 0.2), 3), told(Interval(-0.1, -0.2, -0.01), 3)) == ("above", "below")
 
 
 def test_a_kind_without_problems_is_an_empty_cell() -> None:

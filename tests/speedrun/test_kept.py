@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attempts import ENSEMBLE, attempts
 
-from speedrun import arms
-from speedrun.arms import DONE, Job, in_todays_terms, kept_at, left, made_by, run_all
+from speedrun.arms import Job, in_todays_terms, kept_at, left, made_by, run_all
 from speedrun.compare import system_of, verdict_in
 from speedrun.kept import ATTEMPTS, FIXED, GREEDY, KeptRun, Result, kept_of, read, write
 from speedrun.settings import SpeedrunSettings
@@ -35,13 +36,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """The jobs that a process was started for, in this order."""
     jobs: list[Job] = []
 
-    def in_process(job: Job, out: Path) -> None:
+    def ended(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        job, out = Job(**json.loads(command[command.index("--one") + 1])), Path(command[command.index("--out") + 1])
         jobs.append(job)
         if not (job.tuning and job.name == START):
             leave(job.folder(out), 4 + job.seed)
-        (job.folder(out) / DONE).touch()
+        return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr(arms, "_in_process", in_process)
+    monkeypatch.setattr(subprocess, "run", ended)
     return jobs
 
 
@@ -92,7 +94,7 @@ def test_what_was_made_otherwise_is_made_again(
     others = SETTINGS.model_copy(update={"designer_rows": 61})
     faster = replace(arm, factor=2.0)
     assert (left([arm], others, kept), left([faster], SETTINGS, kept)) == ([arm], [faster])
-    monkeypatch.setattr(arms, "code_of_instrument", lambda: "other")
+    monkeypatch.setattr("speedrun.arms.code_of_instrument", lambda: "other")
     assert left([arm], SETTINGS, kept) == [arm]
 
 

@@ -1,0 +1,188 @@
+"""The comparisons of AT-GRPO in miniature: arms trained from several starts, then a page.
+
+    python -m speedrun.at_grpo training --seeds 3 [--first-seed 0] [--out runs/at-grpo] [--jobs 2] [--write]
+
+Each arm that learns has a learning rate of its own choice, by the validation levels of a seed that is not compared.
+Runs are shared between comparisons (`speedrun.at_grpo.playing_runs`); what is done is not done again, and what pages
+need of it is kept beside them, for other days. With --write the page goes into `docs/results/at-grpo/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+
+from metaagent.terminal import note
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; several processes run side by side
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+from speedrun.at_grpo import playing_runs as runs
+from speedrun.at_grpo import result_pages as pages
+from speedrun.at_grpo.levels import GameName
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS
+from speedrun.at_grpo.playing_runs import VALIDATION, Job, Settings
+from speedrun.side_by_side import each, run_in_process
+from trainer.disk import agree, only_writer
+
+PAGES = Path(__file__).parents[2] / "docs" / "results" / "at-grpo"
+KEPT, SETTINGS, MADE_BY = "runs", "settings.json", "made_by.json"
+TUNING_SEED = 1000
+"""Of the runs that choose learning rates; comparisons have seeds from 0."""
+Rates = Mapping[str, Mapping[float, float]]
+"""By arm, the share of validation levels solved at each factor."""
+
+
+def left(jobs: Iterable[Job], settings: Settings, kept: Path) -> list[Job]:
+    """Those whose results are not kept; what was made otherwise is made again."""
+    found = {job: runs.read(runs.kept_at(job, kept)) for job in jobs}
+    return [job for job, run in found.items() if run is None or run.made_by != runs.made_by(job, settings)]
+
+
+def run_all(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, kept: Path) -> None:
+    """What the jobs start from, then they, then those that play with what others have learned.
+
+    Raises ValueError, before anything is run, where a folder holds results that were made otherwise, and RuntimeError
+    where a job fails.
+    """
+    missing = left(jobs, settings, kept)
+    taken = [
+        Job(name=name, game=job.game, seed=job.seed, factor=job.factor, tuning=job.tuning)
+        for job in missing
+        for name, _ in ARMS[job.name].played_by.values()
+    ]
+    missing = list(dict.fromkeys([*[job for job in taken if not (job.folder(out) / "done").exists()], *missing]))
+    starts = list(dict.fromkeys(job.start for job in missing))
+    for job in (*starts, *missing):
+        folder = job.folder(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        agree(folder / MADE_BY, runs.made_by(job, settings), begun=(folder / MADE_BY).exists())
+
+    def once(job: Job) -> None:
+        told = json.dumps(asdict(job))
+        command = [sys.executable, "-m", "speedrun.at_grpo", "--one", told, "--out", str(out)]
+        run_in_process(job.folder(out), f"{job.game}, seed {job.seed}: {job.folder(out).name}", command)
+        if (job.folder(out) / runs.PLAYED).exists():
+            runs.write(runs.kept_at(job, kept), runs.kept_of(job, settings, out))
+
+    each(starts, once, workers)
+    each([job for job in missing if not ARMS[job.name].played_by], once, workers)
+    each([job for job in missing if ARMS[job.name].played_by], once, workers)
+
+
+def tuner(name: str) -> str | None:
+    """The arm whose runs choose the rate of this one; None where it does not learn."""
+    return (ARMS[name].rates_of or name) if ARMS[name].learns else None
+
+
+def chosen(
+    names: Iterable[str], game: GameName, settings: Settings, out: Path, workers: int, kept: Path
+) -> dict[str, dict[float, float]]:
+    tuned = dict.fromkeys(name for arm in names if (name := tuner(arm)))
+    jobs = [
+        Job(name=name, game=game, seed=TUNING_SEED, factor=factor, tuning=True) for name in tuned for factor in FACTORS
+    ]
+    run_all(jobs, settings, out, workers, kept)
+    found: dict[str, dict[float, float]] = {}
+    for job in jobs:
+        if run := runs.read(runs.kept_at(job, kept)):
+            found.setdefault(job.name, {})[job.factor] = fmean(each.solved for each in run.played[VALIDATION])
+    return found
+
+
+def factor_of(name: str, rates: Rates) -> float:
+    """The best factor for an arm, the lower of two alike; 1 where it does not learn."""
+    found = rates.get(tuner(name) or "", {1.0: 0.0})
+    return max(sorted(found), key=lambda factor: found[factor])
+
+
+def compare(
+    name: str, seeds: Sequence[int], settings: Settings, out: Path, folder: Path, workers: int, command: str
+) -> Path:
+    """Make the runs that are missing, and write the page, which says by which `command`, into `folder`; returns it.
+
+    Raises what `run_all` raises.
+    """
+    comparison, kept = COMPARISONS[name], folder / KEPT
+    arms = list(comparison.systems)
+    arms += [arm for system in arms for arm, _ in ARMS[system].played_by.values() if arm not in arms]
+    shown = []
+    for game in comparison.games:
+        rates = chosen(arms, game, settings, out, workers, kept)
+        jobs = {
+            arm: [Job(name=arm, game=game, seed=seed, factor=factor_of(arm, rates)) for seed in seeds] for arm in arms
+        }
+        run_all([job for of in jobs.values() for job in of], settings, out, workers, kept)
+        systems = [
+            pages.System(arm, [run for job in jobs[arm] if (run := runs.read(runs.kept_at(job, kept)))])
+            for arm in comparison.systems
+        ]
+        shown.append(pages.Shown(game, systems, rates, {arm: factor_of(arm, rates) for arm in rates}))
+    folder.mkdir(parents=True, exist_ok=True)
+    return pages.write_page(name, shown, command, folder)
+
+
+def settings_in(out: Path, given: Path | None = None) -> Settings:
+    """Those of the file `given`, else those that all runs in `out` have, else the defaults. ValueError for a file that
+    holds none."""
+    path = out / SETTINGS if given is None else given
+    if given is None and not path.exists():
+        return Settings()
+    try:
+        return Settings.model_validate_json(path.read_bytes()).model_copy(update={"seed": 0})
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} holds no settings of this miniature: {error}") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m speedrun.at_grpo",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("comparison", nargs="?", choices=COMPARISONS)
+    parser.add_argument("--out", type=Path, default=Path("runs/at-grpo"))
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0, help="others give other levels, weights and samples")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--write", action="store_true", help="into docs/results/at-grpo/, not OUT")
+    parser.add_argument("--settings", type=Path, help="a settings.json, for other sizes; its seed is not used")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.one is not None:
+        asyncio.run(runs.run(Job(**json.loads(given.one)), settings_in(given.out), given.out))
+        return
+    if given.comparison is None:
+        parser.error(f"which comparison? Fix: name one of {', '.join(COMPARISONS)}")
+    if given.seeds < 3:
+        parser.error(f"--seeds {given.seeds}: intervals over seeds need three at least")
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    if given.first_seed < 0 or TUNING_SEED in seeds:
+        parser.error(f"--first-seed {given.first_seed}: seeds are 0 or more, and {TUNING_SEED} is for tuning")
+    if given.jobs < 1:
+        parser.error(f"--jobs {given.jobs}: at least one runs at a time")
+    command = f"python -m speedrun.at_grpo {given.comparison} --seeds {given.seeds}"
+    command += f" --first-seed {given.first_seed}" if given.first_seed else ""
+    command += f" --settings {given.settings.name}" if given.settings else ""
+    try:
+        settings = settings_in(given.out, given.settings)
+        with only_writer(given.out):
+            path = given.out / SETTINGS
+            agree(path, settings.model_dump(mode="json"), begun=path.exists())
+            folder = PAGES if given.write else given.out
+            page = compare(given.comparison, seeds, settings, given.out, folder, given.jobs, command)
+    except (ValueError, RuntimeError) as error:
+        sys.exit(str(error))
+    note(f"written: {page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What the comparisons of AT-GRPO train: arms as changes to one recipe, what each page needs, and what the paper says.
+
+Only names and settings; `speedrun.at_grpo.playing_runs` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from speedrun.at_grpo.levels import PLANNER, TOOL, GameName
+
+START = "start"
+"""What every arm of a game and seed begins from: the policy that was taught on their cold start."""
+NO_TREE = ('rollout.branching="none"', 'credit="tree"')
+FACTORS = (0.5, 1.0, 2.0)
+"""The grid that the learning rate of each arm is chosen from: the recipe's times one of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    tools: int = 1
+    """Agents that propose; with none who acts is alone."""
+    acts: str = PLANNER
+    overrides: tuple[str, ...] = ()
+    """Changes to `recipes/speedrun_at_grpo.toml`."""
+    learns: bool = True
+    apart: bool = False
+    """Whether tools and planner have a policy each."""
+    played_by: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Of an arm that does not learn: agent to another arm and its policy; all by the start's where empty."""
+    rates_of: str | None = None
+    """The arm whose choice of a learning rate it takes; its own where None."""
+
+
+SHARED, APART, GRPO = "AT-GRPO, shared", "AT-GRPO, per role", "MAS + GRPO"
+MEMBERS = (3, 5, 7)
+
+
+def _candidates(k: int, questions: int) -> Arm:
+    """With other candidates, and questions such that as many samples are drawn."""
+    return Arm(overrides=(f"rollout.branching.candidates={k}", f"rollout.questions={questions}"))
+
+
+ARMS: Mapping[str, Arm] = {
+    "single agent": Arm(tools=0, learns=False),
+    "MAS": Arm(learns=False),
+    "single agent + GRPO": Arm(tools=0, overrides=(*NO_TREE, "rollout.executions=8")),
+    GRPO: Arm(overrides=(*NO_TREE, "rollout.executions=4")),
+    SHARED: Arm(),
+    APART: Arm(apart=True),
+    "tool alone": Arm(tools=0, acts=TOOL, rates_of="planner alone", overrides=("rollout.questions=32",)),
+    "planner alone": Arm(tools=0, overrides=("rollout.questions=32",)),
+    "each alone, put together": Arm(
+        learns=False, played_by={TOOL: ("tool alone", "p0"), PLANNER: ("planner alone", "p0")}
+    ),
+    "together, exchanged": Arm(learns=False, played_by={TOOL: (APART, "planner"), PLANNER: (APART, "tool")}),
+    "AT-GRPO, outcome": Arm(overrides=('reward.shaping="outcome"',)),
+    "K=2": _candidates(2, 32),
+    "K=8": _candidates(8, 8),
+    "first": Arm(overrides=('rollout.branching.select="first"',)),
+    "random": Arm(overrides=('rollout.branching.select="random"',)),
+    "no tree": Arm(overrides=('rollout.branching="none"', 'credit="agent-turn"', "rollout.executions=4")),
+    **{f"MAS of {count}": Arm(tools=count - 1, learns=False) for count in MEMBERS},
+    **{
+        f"MAS of {count} + GRPO": Arm(tools=count - 1, overrides=(*NO_TREE, "rollout.executions=4"), rates_of=GRPO)
+        for count in MEMBERS
+    },
+    **{f"AT-GRPO of {count}": Arm(tools=count - 1, rates_of=SHARED) for count in MEMBERS},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    title: str
+    systems: tuple[str, ...]
+    """Arms."""
+    paper: str
+    """What the paper reports, in one sentence."""
+    pairs: tuple[tuple[str, str], ...]
+    """Whose difference is looked at, the first less the second."""
+    unequal: str = ""
+    """What is not the same for all arms that learn, beside what is compared."""
+    games: tuple[GameName, ...] = ("plan_path", "sudoku")
+
+
+COMPARISONS: Mapping[str, Comparison] = {
+    "training": Comparison(
+        title="One agent and two, before and after RL (Tables 1 and 2)",
+        systems=("single agent", "single agent + GRPO", "MAS", GRPO, SHARED, APART),
+        paper="Qwen3-1.7B solves 5, 11, 10, 82, 96 and 97 % of Plan-Path, and 7, 29, 69, 87, 99 and 99 % of Sudoku, in "
+        "this order.",
+        pairs=(
+            ("single agent + GRPO", "single agent"),
+            ("MAS", "single agent"),
+            (GRPO, "MAS"),
+            (SHARED, GRPO),
+            (SHARED, "single agent + GRPO"),
+            (APART, SHARED),
+        ),
+        unequal="levels a step of the single agent (16, with 8 runs each, as a level asks it half as often)",
+    ),
+    "together": Comparison(
+        title="Trained alone, trained together, exchanged (Table 4)",
+        systems=("single agent", "MAS", "tool alone", "planner alone", "each alone, put together", APART,
+                 "together, exchanged"),
+        paper="On Plan-Path two agents that were trained alone solve 16 % when put together, two that were trained "
+        "together 96 %, and 6 % once their policies are exchanged.",
+        pairs=(
+            ("each alone, put together", "MAS"),
+            (APART, "each alone, put together"),
+            (APART, "together, exchanged"),
+            ("planner alone", "single agent"),
+        ),
+        unequal="the prompts that an agent learns from: alone it is shown no proposals",
+    ),
+    "outcome": Comparison(
+        title="Dense rewards and outcomes alone (Table 6)",
+        systems=("single agent", "MAS", SHARED, "AT-GRPO, outcome"),
+        paper="With outcomes alone Plan-Path is solved 4 points less often (89 against 93 %), Sudoku as often.",
+        pairs=((SHARED, "AT-GRPO, outcome"), ("AT-GRPO, outcome", "MAS")),
+    ),
+    "curves": Comparison(
+        title="Rewards of each agent, and turns to solve (Figure 6)",
+        systems=(SHARED, APART),
+        paper="The rewards of both agents rise together, and tasks are solved in fewer turns.",
+        pairs=((APART, SHARED),),
+    ),
+    "members": Comparison(
+        title="Three, five and seven agents (Figure 5)",
+        systems=tuple(
+            name for count in MEMBERS for name in (f"MAS of {count}", f"MAS of {count} + GRPO", f"AT-GRPO of {count}")
+        ),
+        paper="On AIME24 AT-GRPO gains with every agent, up to 47.7 % with seven; MAS + GRPO ends at 34.1 %.",
+        pairs=(
+            *((f"AT-GRPO of {count}", f"MAS of {count} + GRPO") for count in MEMBERS),
+            ("AT-GRPO of 7", "AT-GRPO of 3"),
+        ),
+        unequal="tokens: more agents say more on each level",
+        games=("plan_path",),
+    ),
+    "tree": Comparison(
+        title="Candidates, and which one a run goes on with",
+        systems=("MAS", SHARED, "K=2", "K=8", "first", "random", "no tree"),
+        paper="K = 4, and the best goes on; nothing else is reported. Its proof (B.7) assumes that what is best for a "
+        "turn is best for the run.",
+        pairs=tuple((SHARED, name) for name in ("K=2", "K=8", "first", "random", "no tree")),
+        unequal="levels a step, 32, 16 and 8 with K = 2, 4 and 8, so that samples are equal",
+        games=("plan_path",),
+    ),
+}  # fmt: skip

@@ -1,0 +1,146 @@
+"""The teacher of the cold start: an engine that plays tools and planners, and errs at set rates.
+
+An action is two moves, or two edits. A mistake is two moves at random, or two edits of blank cells with digits at
+random, so that what is right is one of the things that the pupil does, and the more likely one. A planner that is shown
+proposals takes one of them at times without a look; else it takes one that is right, if there is any, or works out its
+own. It knows the games by `tasks.environments` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tasks.environments import (
+    PlanPathState,
+    State,
+    SudokuState,
+    act,
+    fillings,
+    plan_path,
+    problem_of,
+    reset,
+)
+from tasks.problems import PlanPathLevel, SudokuLevel
+from workflow.completion import Completion, CompletionRequest
+from workflow.failures import EngineFailed
+
+MOVES = "UDLR"
+AT_ONCE = 2
+"""Moves or edits of an action."""
+_BOARD = re.compile(r"Turn \d of \d\.\n\n(.*?)\n\n", re.DOTALL)
+_FILLED = re.compile(r"Filled in so far, as \[row, column, digit\]: (\[.*\])\.")
+_PROPOSED = re.compile(r"^Proposed: (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chances:
+    tool: float
+    """A proposal is a mistake."""
+    planner: float
+    """An action of its own is one."""
+    adopts: float
+    """A proposal is taken without a look."""
+
+
+class Teacher:
+    """Satisfies `engine.protocol.Engine`."""
+
+    name = "teacher"
+
+    def __init__(self, chances: Chances) -> None:
+        self._chances = chances
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        asked = (request.messages or [])[-1]["content"]
+        board = _BOARD.search(asked)
+        if board is None:
+            raise EngineFailed(self.name, f"agent {request.agent} shows no position. Fix: ask another engine")
+        dice = random.Random(request.sampling.seed)
+        filled = _FILLED.search(asked)
+        state = _state(board[1], filled[1] if filled else "[]")
+        return Completion(text=self.reply(state, _PROPOSED.findall(asked), request.agent == "Planner", dice))
+
+    async def close(self) -> None:
+        pass
+
+    def reply(self, state: State, proposed: Sequence[str], plans: bool, dice: random.Random) -> str:
+        if proposed and dice.random() < self._chances.adopts:
+            return dice.choice(proposed)
+        good = [text for text in proposed if _is_right(state, text)]
+        if good:
+            return dice.choice(good)
+        errs = dice.random() < (self._chances.planner if plans else self._chances.tool)
+        return json.dumps(_at_random(state, dice) if errs else _right(state, dice))
+
+
+def _state(board: str, filled: str) -> State:
+    if "@" in board:
+        return reset(problem_of(PlanPathLevel(level=board)))
+    rows = [line.split() for line in board.splitlines()]
+    for row, column, _ in json.loads(filled):
+        rows[row - 1][column - 1] = "."
+    begun = reset(problem_of(SudokuLevel(level="\n".join(map(" ".join, rows)))))
+    return begun.play(filled).after if filled != "[]" else begun
+
+
+def _is_right(state: State, text: str) -> bool:
+    """Whether all of an action brings one nearer."""
+    step = act(state, "", text)
+    if isinstance(state, PlanPathState):
+        return plan_path.on_shortest_path(step)  # pyright: ignore[reportArgumentType]
+    assert isinstance(state, SudokuState)
+    assert isinstance(step.after, SudokuState)
+    return step.legal and len(_to_do(step.after)) < len(_to_do(state))
+
+
+def _right(state: State, dice: random.Random) -> list[Any]:
+    if isinstance(state, PlanPathState):
+        return _way(state, dice)
+    assert isinstance(state, SudokuState)
+    edits: list[list[int]] = []
+    for row, column in _to_do(state)[:AT_ONCE]:
+        edit = [row + 1, column + 1, _solution(state.givens)[row][column]]
+        step = state.play(json.dumps([edit]))
+        if not step.legal:  # a digit of its own that is wrong stands in the way
+            edit[2] = 0
+            step = state.play(json.dumps([edit]))
+        edits.append(edit)
+        state = step.after
+    return edits
+
+
+@cache
+def _solution(givens: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    [whole] = fillings(givens)
+    return whole
+
+
+def _to_do(state: SudokuState) -> list[tuple[int, int]]:
+    """Cells that are wrong, then those that are blank."""
+    whole = _solution(state.givens)
+    off = [(r, c) for r, row in enumerate(state.cells) for c, cell in enumerate(row) if cell != whole[r][c]]
+    return sorted(off, key=lambda place: not state.cells[place[0]][place[1]])
+
+
+def _way(state: PlanPathState, dice: random.Random) -> list[str]:
+    moves: list[str] = []
+    while not state.solved and len(moves) < AT_ONCE:
+        ways = [move for move in MOVES if _is_right(state, json.dumps([move]))]
+        moves.append(dice.choice(ways))
+        after = state.play(json.dumps(moves[-1:])).after
+        assert isinstance(after, PlanPathState)
+        state = after
+    return moves
+
+
+def _at_random(state: State, dice: random.Random) -> list[Any]:
+    if isinstance(state, PlanPathState):
+        return [dice.choice(MOVES) for _ in range(AT_ONCE)]
+    assert isinstance(state, SudokuState)
+    return [[row + 1, column + 1, dice.randint(1, 4)] for row, column in _to_do(state)[:AT_ONCE]]

@@ -1,0 +1,336 @@
+"""Runs of AT-GRPO's comparisons: for each game and seed a policy taught on a cold start, and arms that train it by RL.
+
+    OUT/GAME/seed-S/levels/...           of this seed
+    OUT/GAME/seed-S/start/sft/...        the policy that all arms begin from
+    OUT/GAME/seed-S/ARM/rl/...           an arm's run
+    OUT/GAME/seed-S/ARM/played/SET/...   attempts at held-out levels: sampled, greedy, detours
+    OUT/tuning/GAME/seed-S/ARM at F/...  an arm with F times the recipe's learning rate, at the validation levels only
+
+What is done is not done again. Compares nothing.
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.by_agent import ByAgent
+from engine.protocol import Engine
+from metaagent.opening import open_sandbox
+from sandbox.protocol import Sandbox
+from speedrun import phases
+from speedrun.at_grpo.levels import GAMES, PLANNER, GameName, levels, program
+from speedrun.at_grpo.matchups import ARMS, MEMBERS, START, Arm
+from speedrun.at_grpo.player import Teacher
+from speedrun.settings import RECIPES, SpeedrunSettings
+from speedrun.tiny_policy import Architecture, make_policy
+from tasks import Problem
+from tasks.environments import begins
+from trainer.config import Roles, TrainConfig, read_config
+from trainer.disk import only_writer, read_records
+from trainer.evaluate import RESULTS, Attempt, EvalSettings, evaluate
+from trainer.rollout import derived_seed
+from trainer.run import METRICS, OneProcess, StepReport, local_engine
+from trainer.sft import MODEL, ChatRow, SFTSettings
+from workflow.completion import Sampling
+
+RL, PLAYED, TUNING = "rl", "played", "tuning"
+SAMPLED, GREEDY, DETOURS, VALIDATION = "sampled", "greedy", "detours", "validation"
+AT_ONCE = 64
+"""Games of the cold start."""
+
+
+class Settings(BaseModel):
+    """All that runs depend on but their arm."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed: int = Field(default=0, ge=0)
+    architecture: Architecture = Architecture(
+        layers=4, width=96, inner=288, heads=4, vocabulary=400, context=512, alone=".#@G*"
+    )
+    cold: int = Field(default=5000, ge=1)
+    """Levels of the cold start, each played with every number of tools."""
+    train: int = Field(default=2000, ge=1)
+    """That RL draws from."""
+    validation: int = Field(default=300, ge=1)
+    """To choose learning rates on."""
+    test: int = Field(default=300, ge=1)
+    """Held out; as many of them have detours."""
+    sft: SFTSettings = SFTSettings(epochs=2, batch=64, learning_rate=3e-3, held_out=0.02)
+    overrides: tuple[str, ...] = ()
+    """Changes to the RL recipe, as `metaagent train` takes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One arm of one game and seed, or what it starts from."""
+
+    name: str
+    game: GameName
+    seed: int
+    factor: float = 1.0
+    """Of the recipe's learning rate."""
+    tuning: bool = False
+
+    def seed_folder(self, out: Path) -> Path:
+        return (out / TUNING if self.tuning else out) / self.game / f"seed-{self.seed}"
+
+    def folder(self, out: Path) -> Path:
+        tried = self.tuning and self.name != START
+        return self.seed_folder(out) / (f"{self.name} at {self.factor:g}" if tried else self.name)
+
+    @property
+    def start(self) -> Job:
+        return replace(self, name=START, factor=1.0)
+
+
+class Played(NamedTuple):
+    """One attempt at one level."""
+
+    problem: str
+    solved: bool
+    turns: int
+
+
+class KeptRun(BaseModel):
+    """What pages need of a run, small enough to stay in the repository."""
+
+    made_by: dict[str, Any]
+    played: dict[str, list[Played]]
+    """By set of levels."""
+    steps: list[StepReport] = []
+    """Of its RL, if it had any."""
+
+
+def rl_config(job: Job, settings: Settings, model: Path, data: Path, source: Path) -> TrainConfig:
+    """An arm's RL: `source` is the file of its program."""
+    arm, recipe = ARMS[job.name], RECIPES / "speedrun_at_grpo.toml"
+    rate = read_config(recipe).policies["p0"].learning_rate * job.factor
+    paths = [f'policies.p0.model="{model}"', f'data.0.path="{data}"', f'rollout.program="{source}"']
+    changes = [f"seed={job.seed}", f"policies.p0.learning_rate={rate:g}", *settings.overrides, *arm.overrides, *paths]
+    config = read_config(recipe, changes)
+    if not arm.apart:
+        return config
+    policy = config.policies["p0"]
+    agents = {f"Tool{number}": "tool" for number in range(1, arm.tools + 1)}
+    apart = {"policies": {"tool": policy, "planner": policy}, "roles": Roles(agents={**agents, PLANNER: "planner"})}
+    return TrainConfig.model_validate(config.model_copy(update=apart).model_dump(exclude_unset=True))
+
+
+def made_by(job: Job, settings: Settings) -> dict[str, Any]:
+    """All that a job's results depend on: they are not taken for those of another one."""
+    settings = settings.model_copy(update={"seed": job.seed})
+    found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
+    found["settings"] = settings.model_dump(mode="json", exclude_none=True)
+    if job.name in ARMS and ARMS[job.name].learns:
+        rl = rl_config(job, settings, Path("model"), Path("levels.jsonl"), Path("program.py"))
+        written = rl.model_dump(mode="json", exclude_none=True, exclude={"data"})
+        written["rollout"].pop("program")
+        found["rl"] = written
+    return json.loads(json.dumps(found))
+
+
+@cache
+def code_of_instrument() -> str:
+    """SHA-256 of the code that makes levels, lessons and programs."""
+    own = Path(__file__).parent
+    code = [(own / name).read_bytes() for name in ("levels.py", "player.py")]
+    code.append(resources.files("recipes").joinpath("programs/team.py").read_bytes())
+    return hashlib.sha256(b"".join(code)).hexdigest()
+
+
+async def run(job: Job, settings: Settings, out: Path) -> None:
+    """Teach what a game's arms start from, or train one arm, and play the held-out levels with it."""
+    settings = settings.model_copy(update={"seed": job.seed})
+    own = job.folder(out)
+    with only_writer(own):
+        async with open_sandbox("process") as sandbox:
+            if job.name == START:
+                await _taught(job, settings, out, sandbox)
+                return
+            arm, policies = ARMS[job.name], await _policies(job, settings, out, sandbox)
+            game = GAMES[job.game]
+            sets = {VALIDATION: (levels_of(job, settings, out, VALIDATION), False)} if job.tuning else {
+                SAMPLED: (levels_of(job, settings, out, "test"), False),
+                GREEDY: (levels_of(job, settings, out, "test"), True),
+                **({DETOURS: (levels_of(job, settings, out, DETOURS), False)} if game.detours else {}),
+            }  # fmt: skip
+            for name, (problems, greedy) in sets.items():
+                await _play(arm, policies, problems, greedy, job.seed, sandbox, own / PLAYED / name)
+
+
+def levels_of(job: Job, settings: Settings, out: Path, name: str) -> list[Problem]:
+    """Those of a job's game and seed: `cold`, `train`, `validation`, `test` or `detours`."""
+    game = GAMES[job.game]
+    count, split, place = {
+        "cold": (settings.cold, "train", 0),
+        "train": (settings.train, "train", 1),
+        VALIDATION: (settings.validation, "validation", 2),
+        "test": (settings.test, "test", 3),
+        DETOURS: (settings.test, "test", 4),
+    }[name]
+    knobs = game.detours if name == DETOURS else game.knobs
+    assert knobs is not None
+    return levels(job.seed_folder(out) / "levels" / f"{name}.jsonl", knobs, count, 5 * job.seed + place, split)  # pyright: ignore[reportArgumentType]
+
+
+async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> None:
+    """Every program is played by the teacher; a policy learns what all its agents said."""
+    own, game = job.folder(out), GAMES[job.game]
+    cold = levels_of(job, settings, out, "cold")
+    for name in ("train", VALIDATION, "test", *([DETOURS] if game.detours else [])):
+        levels_of(job, settings, out, name)
+    rows: list[ChatRow] = []
+    for tools in (0, 1, *(count - 1 for count in MEMBERS if job.game == "plan_path")):
+        share = cold if tools < 2 else cold[: len(cold) // 5]
+        rows += await _lessons(share, program(tools), Teacher(game.chances), job.seed, sandbox)
+    random.Random(job.seed).shuffle(rows)
+    model = own / "untrained"
+    if not (model / "config.json").exists():
+        make_policy(model, rows, settings.architecture, job.seed)
+    taught = SpeedrunSettings(seed=job.seed, sft=settings.sft)
+    phases.fine_tune(taught, model, rows, own / phases.SFT, lambda *_: None)
+
+
+async def _lessons(
+    problems: Sequence[Problem], source: str, teacher: Teacher, seed: int, sandbox: Sandbox
+) -> list[ChatRow]:
+    """What agents were asked and said, each reply once."""
+    import asyncio
+
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(problem: Problem) -> list[ChatRow]:
+        async with turns:
+            run = await sandbox.run_program(
+                source,
+                problem.question,
+                engine=teacher,
+                limits=_limits(),
+                seed=derived_seed(seed, problem.id, source),
+                game=begins(problem),
+            )
+        said = ((turn.messages, turn.completion) for turn in run.trace.agent_turns)
+        return [
+            ChatRow(role="executor", messages=[*asked, {"role": "assistant", "content": reply.text}])
+            for asked, reply in said
+            if reply is not None
+        ]
+
+    return [row for rows in await asyncio.gather(*map(one, problems)) for row in rows]
+
+
+def _limits() -> Any:
+    return read_config(RECIPES / "speedrun_at_grpo.toml").rollout.limits
+
+
+async def _policies(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> Mapping[str, Path]:
+    """The model of each agent; `""` is that of all that are not named."""
+    arm, tuned = ARMS[job.name], (job.start.folder(out) / phases.SFT / MODEL).resolve()
+    if arm.played_by:
+        others = {agent: (replace(job, name=name), policy) for agent, (name, policy) in arm.played_by.items()}
+        return {
+            agent: phases.trained(other.folder(out) / RL, [policy])[policy] for agent, (other, policy) in others.items()
+        }
+    if not arm.learns:
+        return {"": tuned}
+    own = job.folder(out)
+    source = own / "program.py"
+    source.write_text(program(arm.tools, arm.acts), encoding="utf-8")
+    levels_of(job, settings, out, "train")
+    data = (job.seed_folder(out) / "levels" / "train.jsonl").resolve()
+    config = rl_config(job, settings, tuned, data, source.resolve())
+    models = await phases.reinforce(OneProcess(config, sandbox), own / RL, lambda _: None)
+    return {agent: models[name] for agent, name in config.roles.agents.items()} or {"": models["p0"]}
+
+
+async def _play(
+    arm: Arm,
+    policies: Mapping[str, Path],
+    problems: Sequence[Problem],
+    greedy: bool,
+    seed: int,
+    sandbox: Sandbox,
+    out: Path,
+) -> None:
+    config = read_config(RECIPES / "speedrun_at_grpo.toml")
+    rollout, policy = config.rollout, config.policies["p0"]
+    async with AsyncExitStack() as stack:
+
+        def engine(model: Path) -> Engine:
+            made = local_engine(policy.model_copy(update={"model": str(model)}), None, rollout.limits.reply_s)
+            stack.push_async_callback(made.close)
+            return made
+
+        engines = {model: engine(model) for model in dict.fromkeys(policies.values())}
+        named = {agent: engines[model] for agent, model in policies.items() if agent}
+        others = engines[policies.get("", next(iter(policies.values())))]
+        temperature = 0.0 if greedy else rollout.executor_temperature
+        await evaluate(
+            problems,
+            executor=ByAgent(named, others) if named else others,
+            sandbox=sandbox,
+            program=program(arm.tools, arm.acts),
+            settings=EvalSettings(
+                k=1,
+                seed=seed,
+                sampling=Sampling(temperature=temperature, max_tokens=rollout.max_tokens),
+                limits=rollout.limits,
+                max_concurrent=rollout.max_concurrent,
+            ),
+            folder=out,
+        )
+
+
+# What is kept
+
+
+def kept_at(job: Job, kept: Path) -> Path:
+    return kept / f"{job.folder(Path())}.json.gz"
+
+
+def kept_of(job: Job, settings: Settings, out: Path) -> KeptRun:
+    own = job.folder(out)
+    metrics = own / RL / METRICS
+    return KeptRun(
+        made_by=made_by(job, settings),
+        played={each.name: _played(each) for each in sorted((own / PLAYED).iterdir())},
+        steps=[step for _, step in read_records(metrics, StepReport)] if metrics.exists() else [],
+    )
+
+
+def _played(folder: Path) -> list[Played]:
+    attempts = (attempt for _, attempt in read_records(folder / RESULTS, Attempt))
+    return [Played(each.problem, each.correct, each.turns or 0) for each in attempts]
+
+
+def write(path: Path, run: KeptRun) -> None:
+    """The same run gives the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}")
+    beside.write_bytes(gzip.compress(run.model_dump_json(exclude_none=True).encode(), mtime=0))
+    beside.rename(path)
+
+
+def read(path: Path) -> KeptRun | None:
+    """None where there is none. Raises ValueError where the file holds something else."""
+    if not path.exists():
+        return None
+    try:
+        return KeptRun.model_validate_json(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{path} holds no run that was kept: {error}. Fix: remove it") from None

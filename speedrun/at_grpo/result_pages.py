@@ -1,0 +1,198 @@
+"""The page of a comparison of AT-GRPO: levels solved with intervals, paired differences, budgets, curves. Runs
+nothing."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from speedrun.at_grpo.levels import GAMES, GameName
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, Comparison
+from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, KeptRun
+from speedrun.intervals import Rates, difference, interval
+from speedrun.pages import moving, signed, told
+from speedrun.plots import lines as plotted
+from speedrun.plots import points
+from trainer.run import StepReport
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One row; a run for each seed."""
+
+    name: str
+    runs: Sequence[KeptRun]
+
+    def rates(self, levels: str) -> list[Rates]:
+        return [{each.problem: float(each.solved) for each in run.played[levels]} for run in self.runs]
+
+    @property
+    def turns(self) -> float | None:
+        """Of sampled attempts that solved their level."""
+        found = [each.turns for run in self.runs for each in run.played[SAMPLED] if each.solved]
+        return fmean(found) if found else None
+
+    @property
+    def learned(self) -> bool:
+        return any(run.steps for run in self.runs)
+
+    def curve(self, value: Callable[[StepReport], float | None]) -> list[float]:
+        """The mean over seeds at each step; steps at which no seed has the value are left out."""
+        steps = ([value(step) for step in steps] for steps in zip(*(run.steps for run in self.runs), strict=True))
+        known = ([each for each in values if each is not None] for values in steps)
+        return [fmean(values) for values in known if values]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One game of a comparison. `rates`: by arm that was tuned, the share of validation levels solved at each factor;
+    `factors`: which were taken."""
+
+    game: GameName
+    systems: Sequence[System]
+    rates: Mapping[str, Mapping[float, float]]
+    factors: Mapping[str, float]
+
+
+def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) -> Path:
+    """The page, and its pictures beside it."""
+    comparison = COMPARISONS[name]
+    lines = [
+        f"# {comparison.title}",
+        "",
+        f"`{command}`. Each seed has a cold start, levels and samples of its own. Shares of held-out levels that are "
+        "solved, one attempt each, sampled as in training; greedy: at temperature 0. In brackets 95 % intervals of a "
+        "bootstrap over seeds, then over levels.",
+        "",
+        f"In the paper: {comparison.paper}",
+    ]
+    for each in shown:
+        picture = f"{name}-{each.game}.png".replace("_", "-")
+        solved = {system.name: [fmean(of.values()) for of in system.rates(SAMPLED)] for system in each.systems}
+        points(solved, GAMES[each.game].title, folder / picture)
+        lines += ["", f"## {GAMES[each.game].title}", "", *_solved(each.systems), "", f"![Levels solved]({picture})"]
+        lines += ["", *_differences(comparison, each.systems)]
+        if any(system.learned for system in each.systems):
+            lines += ["", *_budgets(each.systems), "", *_curves(each.systems)]
+        if each.rates:
+            lines += ["", *_tuned(each)]
+        if name == "curves":
+            lines += ["", *_agents(each, folder)]
+    if comparison.unequal:
+        lines += ["", f"Not equal beside what is compared: {comparison.unequal}."]
+    page = folder / f"{name}.md"
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return page
+
+
+def _solved(systems: Sequence[System]) -> list[str]:
+    detours = all(DETOURS in run.played for system in systems for run in system.runs)
+    lines = [
+        "| | sampled | seeds | greedy | turns to solve |" + " where distance misleads |" * detours,
+        "|---|---|---|---|---|" + "---|" * detours,
+    ]
+    for system in systems:
+        own = ", ".join(f"{fmean(of.values()):.3f}" for of in system.rates(SAMPLED))
+        turns = "" if system.turns is None else f"{system.turns:.2f}"
+        cells = [interval(system.rates(SAMPLED)), own, interval(system.rates(GREEDY)), turns]
+        cells += [interval(system.rates(DETOURS))] if detours else []
+        lines.append(f"| {system.name} | {' | '.join(map(str, cells))} |")
+    return lines
+
+
+def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]:
+    by_name = {system.name: system for system in systems}
+    lines = [
+        f"Differences, paired on the same levels; {len(comparison.pairs)} are looked at, their intervals are not "
+        "widened for that:",
+        "",
+        "| | sampled | seeds | | greedy | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one, other in comparison.pairs:
+        cells = []
+        for levels in (SAMPLED, GREEDY):
+            after, before = by_name[one].rates(levels), by_name[other].rates(levels)
+            found = difference(after, before)
+            own = (fmean(a.values()) - fmean(b.values()) for a, b in zip(after, before, strict=True))
+            cells += [signed(found), ", ".join(f"{value:+.3f}" for value in own), told(found, len(after))]
+        del cells[4]
+        lines.append(f"| {one} less {other} | {' | '.join(cells)} |")
+    return lines
+
+
+def _budgets(systems: Sequence[System]) -> list[str]:
+    lines = [
+        "What each spent on RL, per seed:",
+        "",
+        "| | steps | levels | replies learned from | tokens generated | groups without variance |",
+        "|---|---|---|---|---|---|",
+    ]
+    for system in systems:
+        if system.learned:
+            count = len(system.runs)
+            steps = [step for run in system.runs for step in run.steps]
+            spent = [
+                len(steps) / count,
+                sum(step.questions for step in steps) / count,
+                sum(each.replies for step in steps for each in step.agents.values()) / count,
+                sum(use.completion_tokens for step in steps for use in step.usage.values()) / count,
+            ]
+            silent = fmean(each.silent for step in steps for each in step.agents.values())
+            lines.append(f"| {system.name} | {' | '.join(f'{value:,.0f}' for value in spent)} | {silent:.1%} |")
+    return lines
+
+
+def _curves(systems: Sequence[System]) -> list[str]:
+    lines = [
+        "On training levels, in the first and in the last quarter of the steps. Change: the last quarter less that "
+        "before it, and two standard errors of that. Beyond them a curve still moves; within them it may.",
+        "",
+        "| | solved, first | solved, last | change |",
+        "|---|---|---|---|",
+    ]
+    for system in systems:
+        if system.learned:
+            solved = system.curve(lambda step: step.correct)
+            quarter = max(len(solved) // 4, 1)
+            moved, bound = moving(solved, quarter)
+            said = f"{moved:+.3f} ± {bound:.3f}{', still moves' if abs(moved) > bound else ''}"
+            lines.append(f"| {system.name} | {fmean(solved[:quarter]):.3f} | {fmean(solved[-quarter:]):.3f} | {said} |")
+    return lines
+
+
+def _tuned(shown: Shown) -> list[str]:
+    factors = sorted({factor for of in shown.rates.values() for factor in of})
+    lines = [
+        "The recipe's learning rate is multiplied, for each arm, by what solved most validation levels of another "
+        "seed:",
+        "",
+        f"| | {' | '.join(f'{factor:g}' for factor in factors)} |",
+        f"|---|{'---|' * len(factors)}",
+    ]
+    for name, of in shown.rates.items():
+        taken = shown.factors[name]
+        cells = (f"**{of[factor]:.3f}**" if factor == taken else f"{of[factor]:.3f}" for factor in factors)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _agents(shown: Shown, folder: Path) -> list[str]:
+    """Each agent's reward and the turns to solve, over the steps."""
+    found: list[str] = []
+    for system in shown.systems:
+        agents = sorted({agent for run in system.runs for step in run.steps for agent in step.agents})
+        rewards = {
+            agent: system.curve(lambda step, agent=agent: step.agents[agent].reward if agent in step.agents else None)
+            for agent in agents
+        }
+        turns = {"turns to solve": system.curve(lambda step: step.turns_to_solve)}
+        assert ARMS[system.name].learns
+        picture = f"curves-{shown.game}-{'apart' if ARMS[system.name].apart else 'shared'}.png".replace("_", "-")
+        plotted([("reward of a turn", rewards), ("turns", turns)], system.name, folder / picture)
+        found += [f"![{system.name}: rewards and turns]({picture})", ""]
+    return found[:-1]
