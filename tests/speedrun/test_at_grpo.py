@@ -1,0 +1,221 @@
+"""AT-GRPO in miniature: its teacher against the games themselves, its arms, and pages from figures worked by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from one_jail import in_jail
+
+from speedrun.at_grpo import __main__ as command
+from speedrun.at_grpo import playing_runs as runs
+from speedrun.at_grpo.levels import GAMES, TURNS, program
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START
+from speedrun.at_grpo.player import Chances, Teacher
+from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, Job, KeptRun, Played, Settings
+from speedrun.at_grpo.result_pages import Shown, System, write_page
+from tasks import Problem
+from tasks.environments import begins, generate, played
+from trainer.run import StepReport
+from workflow.completion import CompletionRequest, Sampling
+from workflow.failures import EngineFailed
+from workflow.trace import AgentTurn
+
+NEVER, ALWAYS = Chances(tool=0, planner=0, adopts=0), Chances(tool=1, planner=1, adopts=1)
+
+
+def play(problem: Problem, tools: int, chances: Chances, seed: int = 0, acts: str = "Planner") -> Any:
+    source, teacher = program(tools, acts), Teacher(chances)
+    return in_jail(
+        lambda box: box.run_program(source, problem.question, engine=teacher, seed=seed, game=begins(problem))
+    )
+
+
+@pytest.mark.parametrize("tools", [0, 1, 3])
+@pytest.mark.parametrize("game", GAMES)
+def test_a_teacher_without_mistakes_solves_every_level(game: Any, tools: int) -> None:
+    for problem in generate(GAMES[game].knobs, 12, split="train", seed=3, turns=TURNS):
+        run = play(problem, tools, NEVER)
+        assert run.failure is None
+        steps = [step for step, _ in played(problem, run.trace.events)]
+        assert [step.agent for step in steps[: tools + 1]] == [*(f"Tool{n + 1}" for n in range(tools)), "Planner"]
+        assert all(step.legal and len(step.action) <= 2 for step in steps)
+        assert steps[-1].solved
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_mistakes_are_made_at_their_rates(game: Any) -> None:
+    """And mended: a planner that never errs undoes what others have done to a grid."""
+    levels = generate(GAMES[game].knobs, 30, split="train", seed=4, turns=TURNS)
+    solved = [
+        sum(played(each, play(each, 1, chances, seed).trace.events)[-1][0].solved for seed, each in enumerate(levels))
+        for chances in (ALWAYS, Chances(tool=1, planner=0, adopts=0.3), Chances(tool=1, planner=0, adopts=0))
+    ]
+    assert solved[0] < solved[1] < solved[2] == 30
+
+
+def test_a_tool_may_act_alone() -> None:
+    [level] = generate(GAMES["plan_path"].knobs, 1, split="train", seed=5, turns=TURNS)
+    run = play(level, 0, NEVER, acts="Tool1")
+    assert {turn.agent for turn in run.trace.events if isinstance(turn, AgentTurn)} == {"Tool1"}
+    assert {turn.messages[0]["content"] for turn in run.trace.events if isinstance(turn, AgentTurn)} == {"Propose."}
+
+
+def test_the_teacher_knows_nothing_else() -> None:
+
+    request = CompletionRequest(
+        agent="Planner", key="k", messages=[{"role": "user", "content": "2 + 2?"}], sampling=Sampling()
+    )
+    with pytest.raises(EngineFailed, match="agent Planner shows no position"):
+        asyncio.run(Teacher(NEVER).complete(request))
+
+
+def config(name: str, **changes: Any) -> Any:
+    job = Job(name=name, game="plan_path", seed=2, **changes)
+    return runs.rl_config(job, Settings(), Path("m"), Path("d.jsonl"), Path("p.py"))
+
+
+@pytest.mark.parametrize("name", [name for name, arm in ARMS.items() if arm.learns])
+def test_every_arm_is_a_run(name: str) -> None:
+    made = config(name)
+    assert (made.seed, made.schedule, made.reward.kind) == (2, "executor-only", "turns")
+    rollout, arm = made.rollout, ARMS[name]
+    assert (rollout.branching is None) == (made.credit != "at-grpo")
+    runs_of_a_level = rollout.executions if rollout.branching is None else rollout.branching.candidates
+    agents = arm.tools + 1
+    replies = rollout.questions * runs_of_a_level * agents * TURNS
+    usual = config("AT-GRPO, shared").rollout
+    expected = usual.questions * 4 * 2 * TURNS
+    assert replies == (expected if " of " not in name else expected * agents // 2), "as many replies a step"
+    doubled = config(name, factor=2.0)
+    assert {name: policy.learning_rate for name, policy in doubled.policies.items()} == {
+        name: 2 * policy.learning_rate for name, policy in made.policies.items()
+    }
+
+
+def test_policies_of_their_own() -> None:
+    made = config("AT-GRPO, per role")
+    assert made.roles.agents == {"Tool1": "tool", "Planner": "planner"}
+    assert made.policies.keys() == {"tool", "planner"}
+    assert made.policies["tool"] == made.policies["planner"] == config("AT-GRPO, shared").policies["p0"]
+
+
+def test_every_comparison_has_its_arms() -> None:
+    for comparison in COMPARISONS.values():
+        assert {name for pair in comparison.pairs for name in pair} <= set(comparison.systems) <= ARMS.keys()
+    for arm in ARMS.values():
+        assert arm.learns or not arm.overrides
+        assert all(ARMS[name].learns for name, _ in arm.played_by.values())
+        assert arm.rates_of is None or ARMS[arm.rates_of].rates_of is None
+    assert 1.0 in FACTORS
+
+
+def test_what_is_kept_is_told_apart(tmp_path: Path) -> None:
+    job = Job(name="K=2", game="plan_path", seed=1)
+    kept = KeptRun(made_by=runs.made_by(job, Settings()), played={SAMPLED: [Played("a", True, 2)]})
+    runs.write(runs.kept_at(job, tmp_path), kept)
+    assert runs.read(runs.kept_at(job, tmp_path)) == kept
+    assert command.left([job], Settings(), tmp_path) == []
+    assert command.left([job], Settings(test=301), tmp_path) == [job]
+    faster = Job(name="K=2", game="plan_path", seed=1, factor=2.0)
+    assert command.left([faster], Settings(), tmp_path) == [faster]
+    runs.kept_at(job, tmp_path).write_bytes(b"{}")
+    with pytest.raises(ValueError, match=r"holds no run that was kept: .* Fix: remove it"):
+        command.left([job], Settings(), tmp_path)
+
+
+def test_levels_of_a_seed_are_no_others(tmp_path: Path) -> None:
+    small = Settings(cold=20, train=20, validation=20, test=20)
+    found = [
+        {each.question for each in runs.levels_of(Job(name=START, game="plan_path", seed=seed), small, tmp_path, name)}
+        for seed in (0, 1)
+        for name in ("cold", "train", "validation", "test", "detours")
+    ]
+    assert all(len(each) == 20 for each in found)
+    assert all(not one & other for n, one in enumerate(found) for other in found[:n])
+
+
+def system(name: str, solved: int, learns: bool = True) -> System:
+    played = {
+        levels: [Played(f"{n}", n < solved + more, 2 + n % 2) for n in range(100)]
+        for levels, more in ((SAMPLED, 0), (GREEDY, 10), (DETOURS, -10))
+    }
+    agents = {
+        agent: {"replies": 10, "reward": 0.1 * step, "terms": {}, "entropy": 1.0, "silent": 0.25}
+        for step, agent in ((1, "Planner"), (2, "Tool1"))
+    }
+    step: dict[str, Any] = {
+        "active": ["executor"], "questions": 4, "designs": 4, "executions": 4, "reward": 0.5, "terms": {},
+        "ready": 1.0, "agents": agents, "usage": {"executor": {"completion_tokens": 50}},
+    }  # fmt: skip
+    steps = [
+        StepReport.model_construct(**{**step, "step": n, "correct": n / 10, "turns_to_solve": 3.0 - n / 10,
+                                      "agents": {k: StepReportAgent(**v) for k, v in agents.items()},
+                                      "usage": {"executor": Tokens(50)}})
+        for n in range(8)
+    ]  # fmt: skip
+    return System(name, [KeptRun.model_construct(made_by={}, played=played, steps=steps if learns else [])] * 3)
+
+
+class Tokens:
+    def __init__(self, count: int) -> None:
+        self.completion_tokens = count
+
+
+class StepReportAgent:
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+def test_a_page_by_hand(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    pytest.importorskip("matplotlib")
+    rows = {name: system(name, 30 + 10 * n, ARMS[name].learns) for n, name in enumerate(COMPARISONS["tree"].systems)}
+    tuned = {"AT-GRPO, shared": {0.5: 0.2, 1.0: 0.4}}
+    shown = Shown("plan_path", list(rows.values()), tuned, {"AT-GRPO, shared": 1.0})
+    page = write_page("tree", [shown], "python -m speedrun.at_grpo tree --seeds 3", tmp_path).read_text()
+    assert "| MAS | 0.300 [" in page
+    assert "| 0.300, 0.300, 0.300 | 0.400 [" in page
+    assert "| 2.50 | 0.200 [" in page
+    assert "| AT-GRPO, shared less K=2 | -0.100 [" in page
+    assert "| -0.100, -0.100, -0.100 | below | -0.100 [" in page
+    assert "| AT-GRPO, shared | 8 | 32 | 160 | 400 | 25.0% |" in page
+    assert "| MAS | 8 |" not in page
+    # 0 to 0.7 in eight steps: 0.05 and 0.65, 0.45 before; variances 0.005 of two each
+    assert "| AT-GRPO, shared | 0.050 | 0.650 | +0.200 ± 0.141, still moves |" in page
+    assert "| AT-GRPO, shared | 0.200 | **0.400** |" in page
+    assert (tmp_path / "tree-plan-path.png").stat().st_size > 5000
+
+
+def test_curves_have_their_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    pytest.importorskip("matplotlib")
+    shown = Shown("sudoku", [system(name, 50) for name in COMPARISONS["curves"].systems], {}, {})
+    page = write_page("curves", [shown], "c", tmp_path).read_text()
+    pictures = [line.partition("](")[2].rstrip(")") for line in page.splitlines() if line.startswith("![")]
+    assert pictures == ["curves-sudoku.png", "curves-sudoku-shared.png", "curves-sudoku-apart.png"]
+    assert all((tmp_path / picture).stat().st_size > 5000 for picture in pictures)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "which comparison? Fix: name one of training, together, outcome, curves, members, tree"),
+        (["tree", "--seeds", "2"], "--seeds 2: intervals over seeds need three at least"),
+        (["tree", "--first-seed", "998"], "--first-seed 998: seeds are 0 or more, and 1000 is for tuning"),
+        (["tree", "--jobs", "0"], "--jobs 0: at least one runs at a time"),
+    ],
+)
+def test_what_makes_no_sense_is_told(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert said in capsys.readouterr().err
+
+
+def test_settings_that_are_none_are_told(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps({"levels": 3}))
+    with pytest.raises(SystemExit, match=r"s\.json holds no settings of this miniature"):
+        command.main(["tree", "--out", str(tmp_path / "out"), "--settings", str(tmp_path / "s.json")])
