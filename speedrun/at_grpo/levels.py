@@ -30,13 +30,13 @@ GAMES: Mapping[GameName, Game] = {
     "plan_path": Game(
         title="Plan-Path, 5 x 5",
         knobs=PlanPathKnobs(size=(5, 5), least_distance=3, most_distance=6),
-        chances=Chances(tool=0.5, planner=0.3, adopts=0.7),
+        chances=Chances(tool=0.3, planner=0.15, adopts=0.5),
         detours=PlanPathKnobs(size=(5, 5), least_distance=4, most_distance=8, detour=1.5),
     ),
     "sudoku": Game(
         title="Sudoku, 4 x 4",
         knobs=SudokuKnobs(size=4, blanks=6),
-        chances=Chances(tool=0.5, planner=0.3, adopts=0.7),
+        chances=Chances(tool=0.3, planner=0.15, adopts=0.5),
     ),
 }
 TURNS = 4

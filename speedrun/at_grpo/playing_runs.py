@@ -13,6 +13,7 @@ What is done is not done again. Compares nothing.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import json
@@ -33,7 +34,7 @@ from metaagent.opening import open_sandbox
 from sandbox.protocol import Sandbox
 from speedrun import phases
 from speedrun.at_grpo.levels import GAMES, PLANNER, GameName, levels, program
-from speedrun.at_grpo.matchups import ARMS, MEMBERS, START, Arm
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, MEMBERS, START, Arm
 from speedrun.at_grpo.player import Teacher
 from speedrun.settings import RECIPES, SpeedrunSettings
 from speedrun.tiny_policy import Architecture, make_policy
@@ -62,8 +63,8 @@ class Settings(BaseModel):
     architecture: Architecture = Architecture(
         layers=4, width=96, inner=288, heads=4, vocabulary=400, context=512, alone=".#@G*"
     )
-    cold: int = Field(default=5000, ge=1)
-    """Levels of the cold start, each played with every number of tools."""
+    cold: int = Field(default=2500, ge=1)
+    """Levels of the cold start, each played with a tool and without; a fifth also with more."""
     train: int = Field(default=2000, ge=1)
     """That RL draws from."""
     validation: int = Field(default=300, ge=1)
@@ -194,10 +195,10 @@ async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> 
     cold = levels_of(job, settings, out, "cold")
     for name in ("train", VALIDATION, "test", *([DETOURS] if game.detours else [])):
         levels_of(job, settings, out, name)
-    rows: list[ChatRow] = []
-    for tools in (0, 1, *(count - 1 for count in MEMBERS if job.game == "plan_path")):
-        share = cold if tools < 2 else cold[: len(cold) // 5]
-        rows += await _lessons(share, program(tools), Teacher(game.chances), job.seed, sandbox)
+    rows = [row for tools in (0, 1) for row in await _lessons(cold, tools, Teacher(game.chances), job.seed, sandbox)]
+    for tools in (count - 1 for count in MEMBERS if job.game in COMPARISONS["members"].games):
+        told = await _lessons(cold[: len(cold) // 5], tools, Teacher(game.chances), job.seed, sandbox)
+        rows += [row for row in told if row.messages[0]["content"] == "Act."]  # what tools are asked is no other
     random.Random(job.seed).shuffle(rows)
     model = own / "untrained"
     if not (model / "config.json").exists():
@@ -207,12 +208,10 @@ async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> 
 
 
 async def _lessons(
-    problems: Sequence[Problem], source: str, teacher: Teacher, seed: int, sandbox: Sandbox
+    problems: Sequence[Problem], tools: int, teacher: Teacher, seed: int, sandbox: Sandbox
 ) -> list[ChatRow]:
     """What agents were asked and said, each reply once."""
-    import asyncio
-
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns, source = asyncio.Semaphore(AT_ONCE), program(tools)
 
     async def one(problem: Problem) -> list[ChatRow]:
         async with turns:
@@ -221,7 +220,7 @@ async def _lessons(
                 problem.question,
                 engine=teacher,
                 limits=_limits(),
-                seed=derived_seed(seed, problem.id, source),
+                seed=derived_seed(seed, problem.id, tools),
                 game=begins(problem),
             )
         said = ((turn.messages, turn.completion) for turn in run.trace.agent_turns)
