@@ -125,3 +125,32 @@ def test_a_name_that_no_agent_has_is_told_before_anything_is_loaded(config: Trai
         )
         with pytest.raises(ValueError, match=told):
             run(wrong, tmp_path / "run")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("credit", ["at-grpo", "tree", "agent-turn"])
+def test_turns_of_math_are_learned_from(config: TrainConfig, tmp_path: Path, credit: str) -> None:
+    """Stronger-MAS, B.1, with a tree and without: what is rewarded becomes more frequent."""
+    parts = credit == "at-grpo"
+    values = config.model_dump()
+    values["policies"]["p0"]["learning_rate"] = 1e-3
+    values["rollout"] |= {
+        "questions": 24,
+        "executions": 1 if parts else 4,
+        "branching": {"candidates": 4, "score": "turn"} if parts else None,
+    }
+    reward = {"kind": "turns", "roles": {"Ann": "reasoner", "Bob": "reasoner"}}
+    turns = TrainConfig.model_validate({**values, "credit": credit, "steps": 10, "reward": reward})
+    run(turns, tmp_path / "run")
+    lines = metrics(tmp_path / "run")
+    for line in lines:
+        assert set(line["agents"]) == {"Ann", "Bob"}
+        for agent in line["agents"].values():
+            assert set(agent["terms"]) == {"team", "format", "number"}
+            assert agent["terms"]["team"] == agent["terms"]["number"], "an answer is right where its number is"
+            assert agent["replies"] == 24 * 4
+    earned = [sum(agent["reward"] for agent in line["agents"].values()) / 2 for line in lines]
+    assert sum(earned[-3:]) / 3 > sum(earned[:3]) / 3 + 0.05
+    kinds = {event.type for path in (tmp_path / "run").rglob("*execution*.jsonl")
+             for event in Trace.from_lines(path.read_text().splitlines(True)).events}  # fmt: skip
+    assert ("candidate" in kinds, "turn_rewarded" in kinds) == (parts, not parts)
