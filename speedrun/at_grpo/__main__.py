@@ -43,7 +43,8 @@ Rates = Mapping[str, Mapping[float, float]]
 def left(jobs: Iterable[Job], settings: Settings, kept: Path) -> list[Job]:
     """Those whose results are not kept; what was made otherwise is made again."""
     found = {job: runs.read(runs.kept_at(job, kept)) for job in jobs}
-    return [job for job, run in found.items() if run is None or run.made_by != runs.made_by(job, settings)]
+    today = runs.in_todays_terms
+    return [job for job, run in found.items() if run is None or today(run.made_by) != runs.made_by(job, settings)]
 
 
 def run_all(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, kept: Path) -> None:
@@ -63,7 +64,8 @@ def run_all(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, ke
     for job in (*starts, *missing):
         folder = job.folder(out)
         folder.mkdir(parents=True, exist_ok=True)
-        agree(folder / MADE_BY, runs.made_by(job, settings), begun=(folder / MADE_BY).exists())
+        written = runs.made_by(job, settings)
+        agree(folder / MADE_BY, written, begun=(folder / MADE_BY).exists(), today=runs.in_todays_terms)
 
     def once(job: Job) -> None:
         told = json.dumps(asdict(job))

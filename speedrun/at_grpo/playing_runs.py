@@ -138,11 +138,28 @@ def made_by(job: Job, settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
     found["settings"] = settings.model_dump(mode="json", exclude_none=True)
     if job.name in ARMS and ARMS[job.name].learns:
-        rl = rl_config(job, settings, Path("model"), Path("levels.jsonl"), Path("program.py"))
-        written = rl.model_dump(mode="json", exclude_none=True, exclude={"data"})
-        written["rollout"].pop("program")
-        found["rl"] = written
+        found["rl"] = _written(rl_config(job, settings, Path("model"), Path("levels.jsonl"), Path("program.py")))
     return json.loads(json.dumps(found))
+
+
+def in_todays_terms(written: Any) -> Any:
+    """What `made_by` wrote once, with the keys that settings and recipe have got since: their defaults are what was
+    done before. What cannot be read any more stays as it is."""
+    try:
+        found = dict(written)
+        found["settings"] = Settings.model_validate(found["settings"]).model_dump(mode="json", exclude_none=True)
+        if "rl" in found:
+            rollout = {**found["rl"]["rollout"], "program": "program.py"}
+            data = [{"path": "levels.jsonl", "format": "problems"}]
+            found["rl"] = _written(TrainConfig.model_validate({**found["rl"], "rollout": rollout, "data": data}))
+        return found
+    except (TypeError, KeyError, ValueError):
+        return written
+
+
+def _written(rl: TrainConfig) -> dict[str, Any]:
+    """Wherever its files are."""
+    return rl.model_dump(mode="json", exclude_none=True, exclude={"data": True, "rollout": {"program"}})
 
 
 @cache

@@ -120,6 +120,10 @@ def test_what_is_kept_is_told_apart(tmp_path: Path) -> None:
     assert runs.read(runs.kept_at(job, tmp_path)) == kept
     assert command.left([job], Settings(), tmp_path) == []
     assert command.left([job], Settings(test=301), tmp_path) == [job]
+    older = {**kept.made_by, "settings": {k: v for k, v in kept.made_by["settings"].items() if k != "validation"}}
+    older["rl"] = {key: value for key, value in older["rl"].items() if key not in ("kl_roles", "format_weight")}
+    runs.write(runs.kept_at(job, tmp_path), kept.model_copy(update={"made_by": older}))
+    assert command.left([job], Settings(), tmp_path) == [], "keys that came later have what was done before"
     faster = Job(name="K=2", game="plan_path", seed=1, factor=2.0)
     assert command.left([faster], Settings(), tmp_path) == [faster]
     runs.kept_at(job, tmp_path).write_bytes(b"{}")
