@@ -1,7 +1,8 @@
 """The teacher of the cold start: an engine that plays tools and planners, and errs at set rates.
 
-An action is two moves, or two edits. A mistake is two moves at random, or two edits of blank cells with digits at
-random, so that what is right is one of the things that the pupil does, and the more likely one. A planner that is shown
+An action is two moves, or a whole grid. A mistake is two moves at random, or a grid in which two of the cells that are
+blank or wrong have digits at random, so that what is right is one of the things that the pupil does, and the more
+likely one. A planner that is shown
 proposals takes one of them at times without a look; else it takes one that is right, if there is any, or works out its
 own. It knows the games by `tasks.environments` alone.
 """
@@ -32,7 +33,7 @@ from workflow.failures import EngineFailed
 
 MOVES = "UDLR"
 AT_ONCE = 2
-"""Moves or edits of an action."""
+"""Moves of an action; cells that a mistake gets wrong."""
 _BOARD = re.compile(r"Turn \d of \d\.\n\n(.*?)\n\n", re.DOTALL)
 _FILLED = re.compile(r"Filled in so far, as \[row, column, digit\]: (\[.*\])\.")
 _PROPOSED = re.compile(r"^Proposed: (.*)$", re.MULTILINE)
@@ -103,29 +104,13 @@ def _right(state: State, dice: random.Random) -> list[Any]:
     if isinstance(state, PlanPathState):
         return _way(state, dice)
     assert isinstance(state, SudokuState)
-    edits: list[list[int]] = []
-    for row, column in _to_do(state)[:AT_ONCE]:
-        edit = [row + 1, column + 1, _solution(state.givens)[row][column]]
-        step = state.play(json.dumps([edit]))
-        if not step.legal:  # a digit of its own that is wrong stands in the way
-            edit[2] = 0
-            step = state.play(json.dumps([edit]))
-        edits.append(edit)
-        state = step.after
-    return edits
+    return [list(row) for row in _solution(state.givens)]
 
 
 @cache
 def _solution(givens: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     [whole] = fillings(givens)
     return whole
-
-
-def _to_do(state: SudokuState) -> list[tuple[int, int]]:
-    """Cells that are wrong, then those that are blank."""
-    whole = _solution(state.givens)
-    off = [(r, c) for r, row in enumerate(state.cells) for c, cell in enumerate(row) if cell != whole[r][c]]
-    return sorted(off, key=lambda place: not state.cells[place[0]][place[1]])
 
 
 def _way(state: PlanPathState, dice: random.Random) -> list[str]:
@@ -143,4 +128,13 @@ def _at_random(state: State, dice: random.Random) -> list[Any]:
     if isinstance(state, PlanPathState):
         return [dice.choice(MOVES) for _ in range(AT_ONCE)]
     assert isinstance(state, SudokuState)
-    return [[row + 1, column + 1, dice.randint(1, 4)] for row, column in _to_do(state)[:AT_ONCE]]
+    grid = [list(row) for row in _solution(state.givens)]
+    for row, column in dice.sample(to_do := _to_do(state), min(AT_ONCE, len(to_do))):
+        grid[row][column] = dice.randint(1, 4)
+    return grid
+
+
+def _to_do(state: SudokuState) -> list[tuple[int, int]]:
+    """Cells that are blank or wrong."""
+    whole = _solution(state.givens)
+    return [(r, c) for r, row in enumerate(state.cells) for c, cell in enumerate(row) if cell != whole[r][c]]

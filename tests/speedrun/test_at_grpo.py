@@ -42,7 +42,7 @@ def test_a_teacher_without_mistakes_solves_every_level(game: Any, tools: int) ->
         assert run.failure is None
         steps = [step for step, _ in played(problem, run.trace.events)]
         assert [step.agent for step in steps[: tools + 1]] == [*(f"Tool{n + 1}" for n in range(tools)), "Planner"]
-        assert all(step.legal and len(step.action) <= 2 for step in steps)
+        assert all(step.legal for step in steps)
         assert steps[-1].solved
 
 
@@ -54,7 +54,7 @@ def test_mistakes_are_made_at_their_rates(game: Any) -> None:
         sum(played(each, play(each, 1, chances, seed).trace.events)[-1][0].solved for seed, each in enumerate(levels))
         for chances in (ALWAYS, Chances(tool=1, planner=0, adopts=0.3), Chances(tool=1, planner=0, adopts=0))
     ]
-    assert solved[0] < solved[1] < solved[2] == 30
+    assert solved[0] < solved[1] <= solved[2] == 30
 
 
 def test_a_tool_may_act_alone() -> None:
