@@ -18,7 +18,7 @@ seen = environment.observe(ACTS)
 while not seen.done:
     shown = seen.text
     for tool in tools:
-        proposal = ask(tool, seen.text)
+        proposal = ask(tool, seen.text).rpartition("####")[2].strip()
         environment.propose(tool.name, proposal)
         shown += f"\nProposed: {proposal}"
     seen = environment.act(ACTS, ask(acts, shown))

@@ -1,10 +1,9 @@
 """The teacher of the cold start: an engine that plays tools and planners, and errs at set rates.
 
-An action is two moves, or a whole grid. A mistake is two moves at random, or a grid in which two of the cells that are
-blank or wrong have digits at random, so that what is right is one of the things that the pupil does, and the more
-likely one. A planner that is shown
-proposals takes one of them at times without a look; else it takes one that is right, if there is any, or works out its
-own. It knows the games by `tasks.environments` alone.
+An action is two moves, or one cell of a grid behind what is in its row, column and box. A mistake is two moves at
+random, or a digit at random, so that what is right is one of the things that the pupil does, and the more likely one.
+A planner that is shown proposals takes one of them at times without a look; else it takes one that is right, if there
+is any, or works out its own. It knows the games by `tasks.environments` alone.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from tasks.environments import (
+    Edit,
     PlanPathState,
     State,
     SudokuState,
@@ -33,7 +32,7 @@ from workflow.failures import EngineFailed
 
 MOVES = "UDLR"
 AT_ONCE = 2
-"""Moves of an action; cells that a mistake gets wrong."""
+"""Moves of an action."""
 _BOARD = re.compile(r"Turn \d of \d\.\n\n(.*?)\n\n", re.DOTALL)
 _FILLED = re.compile(r"Filled in so far, as \[row, column, digit\]: (\[.*\])\.")
 _PROPOSED = re.compile(r"^Proposed: (.*)$", re.MULTILINE)
@@ -77,7 +76,10 @@ class Teacher:
         if good:
             return dice.choice(good)
         errs = dice.random() < (self._chances.planner if plans else self._chances.tool)
-        return json.dumps(_at_random(state, dice) if errs else _right(state, dice))
+        if isinstance(state, SudokuState):
+            return _cell(state, dice.randint(1, 4) if errs else None)
+        assert isinstance(state, PlanPathState)
+        return json.dumps([dice.choice(MOVES) for _ in range(AT_ONCE)] if errs else _way(state, dice))
 
 
 def _state(board: str, filled: str) -> State:
@@ -97,14 +99,13 @@ def _is_right(state: State, text: str) -> bool:
         return plan_path.on_shortest_path(step)  # pyright: ignore[reportArgumentType]
     assert isinstance(state, SudokuState)
     assert isinstance(step.after, SudokuState)
-    return step.legal and len(_to_do(step.after)) < len(_to_do(state))
+    nearer = len(_to_do(step.after)) < len(_to_do(state)) or _own(step.after) < _own(state)
+    return step.legal and nearer
 
 
-def _right(state: State, dice: random.Random) -> list[Any]:
-    if isinstance(state, PlanPathState):
-        return _way(state, dice)
-    assert isinstance(state, SudokuState)
-    return [list(row) for row in _solution(state.givens)]
+def _own(state: SudokuState) -> int:
+    """Cells that are wrong."""
+    return sum(bool(state.cells[r][c]) for r, c in _to_do(state))
 
 
 @cache
@@ -124,17 +125,25 @@ def _way(state: PlanPathState, dice: random.Random) -> list[str]:
     return moves
 
 
-def _at_random(state: State, dice: random.Random) -> list[Any]:
-    if isinstance(state, PlanPathState):
-        return [dice.choice(MOVES) for _ in range(AT_ONCE)]
-    assert isinstance(state, SudokuState)
-    grid = [list(row) for row in _solution(state.givens)]
-    for row, column in dice.sample(to_do := _to_do(state), min(AT_ONCE, len(to_do))):
-        grid[row][column] = dice.randint(1, 4)
-    return grid
+def _cell(state: SudokuState, digit: int | None) -> str:
+    """The first cell that is blank or wrong: what stands around it, then what goes into it, unless told. Where that is
+    not legal, since another cell of its own is wrong, it is cleared."""
+    row, column = _to_do(state)[0]
+    cells, corner = state.cells, (row // 2 * 2, column // 2 * 2)
+    around = [
+        cells[row],
+        [each[column] for each in cells],
+        [cells[corner[0] + n // 2][corner[1] + n % 2] for n in range(4)],
+    ]
+    seen = " / ".join(" ".join(str(cell or ".") for cell in cells) for cells in around)
+    right = digit or _solution(state.givens)[row][column]
+    if digit is None and state.forbids(Edit(row + 1, column + 1, right)):
+        right = 0
+    return f"{seen}: {right}\n#### {json.dumps([[row + 1, column + 1, right]])}"
 
 
 def _to_do(state: SudokuState) -> list[tuple[int, int]]:
-    """Cells that are blank or wrong."""
+    """Cells that are wrong, then those that are blank."""
     whole = _solution(state.givens)
-    return [(r, c) for r, row in enumerate(state.cells) for c, cell in enumerate(row) if cell != whole[r][c]]
+    off = [(r, c) for r, row in enumerate(state.cells) for c, cell in enumerate(row) if cell != whole[r][c]]
+    return sorted(off, key=lambda place: not state.cells[place[0]][place[1]])
