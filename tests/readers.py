@@ -221,6 +221,7 @@ ELSEWHERE = {
     "tasks.data.benchmarks": "reads data sets",
     "tasks.data.known_answers": "reads data sets",
     "tasks.data.miniature": "writes problems",
+    "tasks.data.references": "reads data sets",
     "tasks.data.published_sets": "reads data sets",
     "tasks.data.rows": "reads data sets",
     "tasks.data.sources": "reads data sets",
