@@ -11,7 +11,6 @@ between comparisons (`speedrun.arms`); what is done is not done again, and what 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -41,12 +40,12 @@ from speedrun.arms import (
     run_all,
     run_starts,
 )
+from speedrun.asked import asked
 from speedrun.kept import read
 from speedrun.pages import System, gate, page_of
 from speedrun.phases import SETTINGS
 from speedrun.plots import points
 from speedrun.settings import SpeedrunSettings
-from speedrun.tuning import SEED as TUNING_SEED
 from speedrun.tuning import chosen, factor_of, tried
 from speedrun.variants import ARMS, COMPARISONS, GATE, START
 from trainer.disk import agree, only_writer
@@ -160,45 +159,18 @@ def settings_in(out: Path, given: Path | None = None) -> SpeedrunSettings:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    given = asked(
+        arguments, "speedrun.compare", __doc__, COMPARISONS, out=Path("runs/comparisons"), pages="docs/results/"
     )
-    parser.add_argument("comparison", nargs="?", choices=COMPARISONS)
-    parser.add_argument("--out", type=Path, default=Path("runs/comparisons"))
-    parser.add_argument("--seeds", type=int, default=3, help="how many")
-    parser.add_argument("--first-seed", type=int, default=0, help="others give other problems, weights and samples")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--write", action="store_true", help="into docs/results/, not OUT")
-    parser.add_argument(
-        "--settings", type=Path, help="a speedrun's settings.json, for other sizes; its seed is not used"
-    )
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
     if given.one is not None:
         asyncio.run(run(Job(**json.loads(given.one)), settings_in(given.out), given.out))
         return
-    if given.comparison is None:
-        parser.error(f"which comparison? Fix: name one of {', '.join(COMPARISONS)}")
-    if given.seeds < 3:
-        parser.error(f"--seeds {given.seeds}: intervals over seeds need three at least")
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    if given.first_seed < 0 or TUNING_SEED in seeds:
-        parser.error(f"--first-seed {given.first_seed}: seeds are 0 or more, and {TUNING_SEED} is for tuning")
-    if given.jobs < 1:
-        parser.error(f"--jobs {given.jobs}: at least one runs at a time")
-
-    def command(name: str) -> str:
-        said = f"python -m speedrun.compare {name} --seeds {given.seeds}"
-        if given.first_seed:
-            said += f" --first-seed {given.first_seed}"
-        return said if given.settings is None else f"{said} --settings {given.settings.name}"
-
     try:
         settings = settings_in(given.out, given.settings)
         with only_writer(given.out):
             agree(given.out / SETTINGS, settings.model_dump(mode="json"), begun=(given.out / SETTINGS).exists())
             pages = PAGES if given.write else given.out
-            page = compare(given.comparison, seeds, settings, given.out, pages, given.jobs, command)
+            page = compare(given.comparison, given.seeds, settings, given.out, pages, given.jobs, given.command)
     except (ValueError, RuntimeError) as error:
         sys.exit(str(error))
     note(f"written: {page}")

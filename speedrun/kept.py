@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,6 +17,9 @@ from trainer.run import METRICS, StepReport
 
 RL, ATTEMPTS, GREEDY, FIXED = "rl", "attempts", "greedy", "fixed"
 """Folders of a run."""
+
+
+Kept = TypeVar("Kept", bound=BaseModel)
 
 
 class Result(NamedTuple):
@@ -52,7 +55,7 @@ def kept_of(folder: Path, made_by: dict[str, Any]) -> KeptRun:
     )
 
 
-def write(path: Path, kept: KeptRun) -> None:
+def write(path: Path, kept: BaseModel) -> None:
     """The same run gives the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}")
@@ -62,10 +65,15 @@ def write(path: Path, kept: KeptRun) -> None:
 
 def read(path: Path) -> KeptRun | None:
     """None where there is none. Raises ValueError where the file holds something else."""
+    return read_as(path, KeptRun)
+
+
+def read_as(path: Path, kind: type[Kept]) -> Kept | None:
+    """The same of another kind of run."""
     if not path.exists():
         return None
     try:
-        return KeptRun.model_validate_json(gzip.decompress(path.read_bytes()))
+        return kind.model_validate_json(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, ValidationError) as error:
         said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise ValueError(f"{path} holds no run that was kept: {said}. Fix: remove it") from None

@@ -10,19 +10,17 @@ from pathlib import Path
 from statistics import fmean
 
 from speedrun.arms import Job, kept_at, run_all
+from speedrun.asked import TUNING_SEED
 from speedrun.kept import read
 from speedrun.settings import SpeedrunSettings
 from speedrun.variants import ARMS, FACTORS
-
-SEED = 1000
-"""Of the runs that choose; comparisons have seeds from 0."""
 
 
 def tried(names: Iterable[str]) -> list[Job]:
     """The runs that choose the rates of these arms."""
     tuned = dict.fromkeys(tuner(name) for name in names)
     return [
-        Job(name=name, seed=SEED, factor=factor, tuning=True)
+        Job(name=name, seed=TUNING_SEED, factor=factor, tuning=True)
         for name in tuned
         if name is not None
         for factor in FACTORS

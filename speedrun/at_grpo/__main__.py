@@ -9,7 +9,6 @@ need of it is kept beside them, for other days. With --write the page goes into 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -24,25 +23,25 @@ from metaagent.terminal import note
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; several processes run side by side
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
+from speedrun.asked import TUNING_SEED, asked
 from speedrun.at_grpo import playing_runs as runs
 from speedrun.at_grpo import result_pages as pages
 from speedrun.at_grpo.levels import GameName
 from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS
-from speedrun.at_grpo.playing_runs import VALIDATION, Job, Settings
+from speedrun.at_grpo.playing_runs import VALIDATION, Job, KeptRun, Settings
+from speedrun.kept import read_as, write
 from speedrun.side_by_side import each, run_in_process
 from trainer.disk import agree, only_writer
 
 PAGES = Path(__file__).parents[2] / "docs" / "results" / "at-grpo"
 KEPT, SETTINGS, MADE_BY = "runs", "settings.json", "made_by.json"
-TUNING_SEED = 1000
-"""Of the runs that choose learning rates; comparisons have seeds from 0."""
 Rates = Mapping[str, Mapping[float, float]]
 """By arm, the share of validation levels solved at each factor."""
 
 
 def left(jobs: Iterable[Job], settings: Settings, kept: Path) -> list[Job]:
     """Those whose results are not kept; what was made otherwise is made again."""
-    found = {job: runs.read(runs.kept_at(job, kept)) for job in jobs}
+    found = {job: read_as(runs.kept_at(job, kept), KeptRun) for job in jobs}
     today = runs.in_todays_terms
     return [job for job, run in found.items() if run is None or today(run.made_by) != runs.made_by(job, settings)]
 
@@ -72,7 +71,7 @@ def run_all(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, ke
         command = [sys.executable, "-m", "speedrun.at_grpo", "--one", told, "--out", str(out)]
         run_in_process(job.folder(out), f"{job.game}, seed {job.seed}: {job.folder(out).name}", command)
         if (job.folder(out) / runs.PLAYED).exists():
-            runs.write(runs.kept_at(job, kept), runs.kept_of(job, settings, out))
+            write(runs.kept_at(job, kept), runs.kept_of(job, settings, out))
 
     each(starts, once, workers)
     each([job for job in missing if not ARMS[job.name].played_by], once, workers)
@@ -94,7 +93,7 @@ def chosen(
     run_all(jobs, settings, out, workers, kept)
     found: dict[str, dict[float, float]] = {}
     for job in jobs:
-        if run := runs.read(runs.kept_at(job, kept)):
+        if run := read_as(runs.kept_at(job, kept), KeptRun):
             found.setdefault(job.name, {})[job.factor] = fmean(each.solved for each in run.played[VALIDATION])
     return found
 
@@ -123,7 +122,7 @@ def compare(
         }
         run_all([job for of in jobs.values() for job in of], settings, out, workers, kept)
         systems = [
-            pages.System(arm, [run for job in jobs[arm] if (run := runs.read(runs.kept_at(job, kept)))])
+            pages.System(arm, [run for job in jobs[arm] if (run := read_as(runs.kept_at(job, kept), KeptRun))])
             for arm in comparison.systems
         ]
         shown.append(pages.Shown(game, systems, rates, {arm: factor_of(arm, rates) for arm in rates}))
@@ -144,43 +143,18 @@ def settings_in(out: Path, given: Path | None = None) -> Settings:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m speedrun.at_grpo",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    given = asked(
+        arguments, "speedrun.at_grpo", __doc__, COMPARISONS, out=Path("runs/at-grpo"), pages="docs/results/at-grpo/"
     )
-    parser.add_argument("comparison", nargs="?", choices=COMPARISONS)
-    parser.add_argument("--out", type=Path, default=Path("runs/at-grpo"))
-    parser.add_argument("--seeds", type=int, default=3, help="how many")
-    parser.add_argument("--first-seed", type=int, default=0, help="others give other levels, weights and samples")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--write", action="store_true", help="into docs/results/at-grpo/, not OUT")
-    parser.add_argument("--settings", type=Path, help="a settings.json, for other sizes; its seed is not used")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
     if given.one is not None:
         asyncio.run(runs.run(Job(**json.loads(given.one)), settings_in(given.out), given.out))
         return
-    if given.comparison is None:
-        parser.error(f"which comparison? Fix: name one of {', '.join(COMPARISONS)}")
-    if given.seeds < 3:
-        parser.error(f"--seeds {given.seeds}: intervals over seeds need three at least")
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    if given.first_seed < 0 or TUNING_SEED in seeds:
-        parser.error(f"--first-seed {given.first_seed}: seeds are 0 or more, and {TUNING_SEED} is for tuning")
-    if given.jobs < 1:
-        parser.error(f"--jobs {given.jobs}: at least one runs at a time")
-    command = f"python -m speedrun.at_grpo {given.comparison} --seeds {given.seeds}"
-    command += f" --first-seed {given.first_seed}" if given.first_seed else ""
-    command += f" --settings {given.settings.name}" if given.settings else ""
     try:
         settings = settings_in(given.out, given.settings)
         with only_writer(given.out):
-            path = given.out / SETTINGS
-            agree(path, settings.model_dump(mode="json"), begun=path.exists())
-            folder = PAGES if given.write else given.out
-            page = compare(given.comparison, seeds, settings, given.out, folder, given.jobs, command)
+            agree(given.out / SETTINGS, settings.model_dump(mode="json"), begun=(given.out / SETTINGS).exists())
+            folder, command = PAGES if given.write else given.out, given.command(given.comparison)
+            page = compare(given.comparison, given.seeds, settings, given.out, folder, given.jobs, command)
     except (ValueError, RuntimeError) as error:
         sys.exit(str(error))
     note(f"written: {page}")

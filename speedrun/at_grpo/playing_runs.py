@@ -14,7 +14,6 @@ What is done is not done again. Compares nothing.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hashlib
 import json
 import random
@@ -332,21 +331,3 @@ def kept_of(job: Job, settings: Settings, out: Path) -> KeptRun:
 def _played(folder: Path) -> list[Played]:
     attempts = (attempt for _, attempt in read_records(folder / RESULTS, Attempt))
     return [Played(each.problem, each.correct, each.turns or 0) for each in attempts]
-
-
-def write(path: Path, run: KeptRun) -> None:
-    """The same run gives the same bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}")
-    beside.write_bytes(gzip.compress(run.model_dump_json(exclude_none=True).encode(), mtime=0))
-    beside.rename(path)
-
-
-def read(path: Path) -> KeptRun | None:
-    """None where there is none. Raises ValueError where the file holds something else."""
-    if not path.exists():
-        return None
-    try:
-        return KeptRun.model_validate_json(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path} holds no run that was kept: {error}. Fix: remove it") from None

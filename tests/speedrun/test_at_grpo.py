@@ -17,6 +17,7 @@ from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START
 from speedrun.at_grpo.player import Chances, Teacher
 from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, Job, KeptRun, Played, Settings
 from speedrun.at_grpo.result_pages import Shown, System, write_page
+from speedrun.kept import read_as, write
 from tasks import Problem
 from tasks.environments import begins, generate, played
 from trainer.run import StepReport
@@ -116,13 +117,13 @@ def test_every_comparison_has_its_arms() -> None:
 def test_what_is_kept_is_told_apart(tmp_path: Path) -> None:
     job = Job(name="K=2", game="plan_path", seed=1)
     kept = KeptRun(made_by=runs.made_by(job, Settings()), played={SAMPLED: [Played("a", True, 2)]})
-    runs.write(runs.kept_at(job, tmp_path), kept)
-    assert runs.read(runs.kept_at(job, tmp_path)) == kept
+    write(runs.kept_at(job, tmp_path), kept)
+    assert read_as(runs.kept_at(job, tmp_path), KeptRun) == kept
     assert command.left([job], Settings(), tmp_path) == []
     assert command.left([job], Settings(test=301), tmp_path) == [job]
     older = {**kept.made_by, "settings": {k: v for k, v in kept.made_by["settings"].items() if k != "validation"}}
     older["rl"] = {key: value for key, value in older["rl"].items() if key not in ("kl_roles", "format_weight")}
-    runs.write(runs.kept_at(job, tmp_path), kept.model_copy(update={"made_by": older}))
+    write(runs.kept_at(job, tmp_path), kept.model_copy(update={"made_by": older}))
     assert command.left([job], Settings(), tmp_path) == [], "keys that came later have what was done before"
     faster = Job(name="K=2", game="plan_path", seed=1, factor=2.0)
     assert command.left([faster], Settings(), tmp_path) == [faster]
