@@ -150,7 +150,8 @@ def _budgets(systems: Sequence[System]) -> list[str]:
 def _curves(systems: Sequence[System]) -> list[str]:
     lines = [
         "On training levels, in the first and in the last quarter of the steps. Change: the last quarter less that "
-        "before it, and two standard errors of that. Beyond them a curve still moves; within them it may.",
+        "before it, and two standard errors of that. Beyond them a curve still moves; within them it may. Runs that "
+        "part go on with the best of K replies, and solve more for that.",
         "",
         "| | solved, first | solved, last | change |",
         "|---|---|---|---|",
