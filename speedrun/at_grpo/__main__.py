@@ -53,12 +53,7 @@ def run_all(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, ke
     where a job fails.
     """
     missing = left(jobs, settings, kept)
-    taken = [
-        Job(name=name, game=job.game, seed=job.seed, factor=job.factor, tuning=job.tuning)
-        for job in missing
-        for name, _ in ARMS[job.name].played_by.values()
-    ]
-    missing = list(dict.fromkeys([*[job for job in taken if not (job.folder(out) / "done").exists()], *missing]))
+    missing = list(dict.fromkeys([*(each for job in missing for each in job.taken), *missing]))
     starts = list(dict.fromkeys(job.start for job in missing))
     for job in (*starts, *missing):
         folder = job.folder(out)
@@ -117,8 +112,15 @@ def compare(
     shown = []
     for game in comparison.games:
         rates = chosen(arms, game, settings, out, workers, kept)
+        taken = {
+            arm: tuple({name: factor_of(name, rates) for name, _ in ARMS[arm].played_by.values()}.items())
+            for arm in arms
+        }
         jobs = {
-            arm: [Job(name=arm, game=game, seed=seed, factor=factor_of(arm, rates)) for seed in seeds] for arm in arms
+            arm: [
+                Job(name=arm, game=game, seed=seed, factor=factor_of(arm, rates), factors=taken[arm]) for seed in seeds
+            ]
+            for arm in arms
         }
         run_all([job for of in jobs.values() for job in of], settings, out, workers, kept)
         systems = [
@@ -147,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments, "speedrun.at_grpo", __doc__, COMPARISONS, out=Path("runs/at-grpo"), pages="docs/results/at-grpo/"
     )
     if given.one is not None:
-        asyncio.run(runs.run(Job(**json.loads(given.one)), settings_in(given.out), given.out))
+        asyncio.run(runs.run(Job.of(json.loads(given.one)), settings_in(given.out), given.out))
         return
     try:
         settings = settings_in(given.out, given.settings)

@@ -35,7 +35,7 @@ GAMES: Mapping[GameName, Game] = {
     ),
     "sudoku": Game(
         title="Sudoku, 4 x 4",
-        knobs=SudokuKnobs(size=4, blanks=4),
+        knobs=SudokuKnobs(size=4, blanks=3),
         chances=Chances(tool=0.2, planner=0.12, adopts=0.3),
     ),
 }

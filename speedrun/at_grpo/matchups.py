@@ -49,8 +49,8 @@ ARMS: Mapping[str, Arm] = {
     GRPO: Arm(overrides=(*NO_TREE, "rollout.executions=4")),
     SHARED: Arm(),
     APART: Arm(apart=True),
-    "tool alone": Arm(tools=0, acts=TOOL, rates_of="planner alone", overrides=("rollout.questions=32",)),
-    "planner alone": Arm(tools=0, overrides=("rollout.questions=32",)),
+    "tool alone": Arm(tools=0, acts=TOOL, rates_of="planner alone"),
+    "planner alone": Arm(tools=0),
     "each alone, put together": Arm(
         learns=False, played_by={TOOL: ("tool alone", "p0"), PLANNER: ("planner alone", "p0")}
     ),
@@ -112,7 +112,8 @@ COMPARISONS: Mapping[str, Comparison] = {
             (APART, "together, exchanged"),
             ("planner alone", "single agent"),
         ),
-        unequal="the prompts that an agent learns from: alone it is shown no proposals",
+        unequal="the prompts that an agent learns from: alone it is shown no proposals. Each policy learns from as "
+        "many replies, also those of the pair that is put together",
     ),
     "outcome": Comparison(
         title="Dense rewards and outcomes alone (Table 6)",

@@ -77,7 +77,7 @@ class Teacher:
             return dice.choice(good)
         errs = dice.random() < (self._chances.planner if plans else self._chances.tool)
         if isinstance(state, SudokuState):
-            return _cell(state, dice.randint(1, 4) if errs else None)
+            return _cell(state, dice.choice((1, 2, 3)) if errs else 0)
         assert isinstance(state, PlanPathState)
         return json.dumps([dice.choice(MOVES) for _ in range(AT_ONCE)] if errs else _way(state, dice))
 
@@ -125,9 +125,9 @@ def _way(state: PlanPathState, dice: random.Random) -> list[str]:
     return moves
 
 
-def _cell(state: SudokuState, digit: int | None) -> str:
-    """The first cell that is blank or wrong: what stands around it, then what goes into it, unless told. Where that is
-    not legal, since another cell of its own is wrong, it is cleared."""
+def _cell(state: SudokuState, off: int) -> str:
+    """The first cell that is blank or wrong: what stands around it, then what goes into it, or a digit that is `off` by
+    so much. Where the right one is not legal, since another cell of its own is wrong, it is cleared."""
     row, column = _to_do(state)[0]
     cells, corner = state.cells, (row // 2 * 2, column // 2 * 2)
     around = [
@@ -136,8 +136,8 @@ def _cell(state: SudokuState, digit: int | None) -> str:
         [cells[corner[0] + n // 2][corner[1] + n % 2] for n in range(4)],
     ]
     seen = " / ".join(" ".join(str(cell or ".") for cell in cells) for cells in around)
-    right = digit or _solution(state.givens)[row][column]
-    if digit is None and state.forbids(Edit(row + 1, column + 1, right)):
+    right = (_solution(state.givens)[row][column] + off - 1) % 4 + 1
+    if not off and state.forbids(Edit(row + 1, column + 1, right)):
         right = 0
     return f"{seen}: {right}\n#### {json.dumps([[row + 1, column + 1, right]])}"
 

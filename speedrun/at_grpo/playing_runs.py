@@ -39,7 +39,7 @@ from speedrun.settings import RECIPES, SpeedrunSettings
 from speedrun.tiny_policy import Architecture, make_policy
 from tasks import Problem
 from tasks.environments import begins
-from trainer.config import Roles, TrainConfig, read_config
+from trainer.config import Roles, RolloutConfig, TrainConfig, read_config
 from trainer.disk import only_writer, read_records
 from trainer.evaluate import RESULTS, Attempt, EvalSettings, evaluate
 from trainer.rollout import derived_seed
@@ -85,6 +85,18 @@ class Job:
     factor: float = 1.0
     """Of the recipe's learning rate."""
     tuning: bool = False
+    factors: tuple[tuple[str, float], ...] = ()
+    """Of the arms whose policies play in this one."""
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Job:
+        """From its JSON."""
+        return cls(**{**told, "factors": tuple((name, factor) for name, factor in told["factors"])})
+
+    @property
+    def taken(self) -> list[Job]:
+        """The jobs whose policies play in this one."""
+        return [replace(self, name=name, factor=factor, factors=()) for name, factor in self.factors]
 
     def seed_folder(self, out: Path) -> Path:
         return (out / TUNING if self.tuning else out) / self.game / f"seed-{self.seed}"
@@ -95,7 +107,7 @@ class Job:
 
     @property
     def start(self) -> Job:
-        return replace(self, name=START, factor=1.0)
+        return replace(self, name=START, factor=1.0, factors=())
 
 
 class Played(NamedTuple):
@@ -136,6 +148,10 @@ def made_by(job: Job, settings: Settings) -> dict[str, Any]:
     settings = settings.model_copy(update={"seed": job.seed})
     found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
     found["settings"] = settings.model_dump(mode="json", exclude_none=True)
+    found["play"] = _recipe(settings).rollout.model_dump(mode="json", exclude_none=True, exclude={"program"})
+    if job.name in ARMS:
+        found["program"] = program(ARMS[job.name].tools, ARMS[job.name].acts)
+        found["taken"] = [made_by(each, settings) for each in job.taken]
     if job.name in ARMS and ARMS[job.name].learns:
         found["rl"] = _written(rl_config(job, settings, Path("model"), Path("levels.jsonl"), Path("program.py")))
     return json.loads(json.dumps(found))
@@ -147,6 +163,13 @@ def in_todays_terms(written: Any) -> Any:
     try:
         found = dict(written)
         found["settings"] = Settings.model_validate(found["settings"]).model_dump(mode="json", exclude_none=True)
+        if "play" in found:
+            found["play"] = RolloutConfig.model_validate(found["play"]).model_dump(
+                mode="json", exclude_none=True, exclude={"program"}
+            )
+        found["taken"] = [in_todays_terms(each) for each in found.get("taken", [])]
+        if not found["taken"] and "taken" not in written:
+            del found["taken"]
         if "rl" in found:
             rollout = {**found["rl"]["rollout"], "program": "program.py"}
             data = [{"path": "levels.jsonl", "format": "problems"}]
@@ -187,7 +210,7 @@ async def run(job: Job, settings: Settings, out: Path) -> None:
                 **({DETOURS: (levels_of(job, settings, out, DETOURS), False)} if game.detours else {}),
             }  # fmt: skip
             for name, (problems, greedy) in sets.items():
-                await _play(arm, policies, problems, greedy, job.seed, sandbox, own / PLAYED / name)
+                await _play(settings, arm, policies, problems, greedy, job.seed, sandbox, own / PLAYED / name)
 
 
 def levels_of(job: Job, settings: Settings, out: Path, name: str) -> list[Problem]:
@@ -211,9 +234,9 @@ async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> 
     cold = levels_of(job, settings, out, "cold")
     for name in ("train", VALIDATION, "test", *([DETOURS] if game.detours else [])):
         levels_of(job, settings, out, name)
-    rows = [row for tools in (0, 1) for row in await _lessons(cold, tools, Teacher(game.chances), job.seed, sandbox)]
+    rows = [row for tools in (0, 1) for row in await _lessons(settings, cold, tools, Teacher(game.chances), sandbox)]
     for tools in (count - 1 for count in MEMBERS if job.game in COMPARISONS["members"].games):
-        told = await _lessons(cold[: len(cold) // 5], tools, Teacher(game.chances), job.seed, sandbox)
+        told = await _lessons(settings, cold[: len(cold) // 5], tools, Teacher(game.chances), sandbox)
         rows += [row for row in told if row.messages[0]["content"] == "Act."]  # what tools are asked is no other
     random.Random(job.seed).shuffle(rows)
     model = own / "untrained"
@@ -224,7 +247,7 @@ async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> 
 
 
 async def _lessons(
-    problems: Sequence[Problem], tools: int, teacher: Teacher, seed: int, sandbox: Sandbox
+    settings: Settings, problems: Sequence[Problem], tools: int, teacher: Teacher, sandbox: Sandbox
 ) -> list[ChatRow]:
     """What agents were asked and said, each reply once."""
     turns, source = asyncio.Semaphore(AT_ONCE), program(tools)
@@ -235,8 +258,8 @@ async def _lessons(
                 source,
                 problem.question,
                 engine=teacher,
-                limits=_limits(),
-                seed=derived_seed(seed, problem.id, tools),
+                limits=_recipe(settings).rollout.limits,
+                seed=derived_seed(settings.seed, problem.id, tools),
                 game=begins(problem),
             )
         said = ((turn.messages, turn.completion) for turn in run.trace.agent_turns)
@@ -249,18 +272,17 @@ async def _lessons(
     return [row for rows in await asyncio.gather(*map(one, problems)) for row in rows]
 
 
-def _limits() -> Any:
-    return read_config(RECIPES / "speedrun_at_grpo.toml").rollout.limits
+def _recipe(settings: Settings) -> TrainConfig:
+    """As all arms change it; of its rollout games are played like that, too."""
+    return read_config(RECIPES / "speedrun_at_grpo.toml", list(settings.overrides))
 
 
 async def _policies(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> Mapping[str, Path]:
     """The model of each agent; `""` is that of all that are not named."""
     arm, tuned = ARMS[job.name], (job.start.folder(out) / phases.SFT / MODEL).resolve()
     if arm.played_by:
-        others = {agent: (replace(job, name=name), policy) for agent, (name, policy) in arm.played_by.items()}
-        return {
-            agent: phases.trained(other.folder(out) / RL, [policy])[policy] for agent, (other, policy) in others.items()
-        }
+        of = {each.name: each.folder(out) / RL for each in job.taken}
+        return {agent: phases.trained(of[name], [policy])[policy] for agent, (name, policy) in arm.played_by.items()}
     if not arm.learns:
         return {"": tuned}
     own = job.folder(out)
@@ -274,6 +296,7 @@ async def _policies(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -
 
 
 async def _play(
+    settings: Settings,
     arm: Arm,
     policies: Mapping[str, Path],
     problems: Sequence[Problem],
@@ -282,7 +305,7 @@ async def _play(
     sandbox: Sandbox,
     out: Path,
 ) -> None:
-    config = read_config(RECIPES / "speedrun_at_grpo.toml")
+    config = _recipe(settings)
     rollout, policy = config.rollout, config.policies["p0"]
     async with AsyncExitStack() as stack:
 

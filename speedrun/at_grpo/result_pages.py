@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import fmean
 
@@ -41,10 +42,10 @@ class System:
         return any(run.steps for run in self.runs)
 
     def curve(self, value: Callable[[StepReport], float | None]) -> list[float]:
-        """The mean over seeds at each step; steps at which no seed has the value are left out."""
+        """The mean over the seeds that have the value, at each step; NaN where none has."""
         steps = ([value(step) for step in steps] for steps in zip(*(run.steps for run in self.runs), strict=True))
         known = ([each for each in values if each is not None] for values in steps)
-        return [fmean(values) for values in known if values]
+        return [fmean(values) if values else nan for values in known]
 
 
 @dataclass(frozen=True, slots=True)

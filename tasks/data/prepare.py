@@ -108,10 +108,10 @@ async def prepare_training_set(
     first `limit` usable rows, if given. With `references` only code problems on stdin to which a right solution was
     published, which stands beside each.
 
-    The same source gives the same bytes. Memory holds `AT_ONCE` rows of it. Raises ValueError where a set has no
-    solutions; `DatasetError` for a source that
-    cannot be read or of which no row can be used, and for a file in the place of the new one that was not prepared;
-    OSError where nothing can be written; `SandboxUnavailable` where nothing can be graded.
+    The same source gives the same bytes, as far as solutions always do the same. Memory holds `AT_ONCE` rows of it.
+    Raises ValueError where a set has no solutions; `DatasetError` for a source that cannot be read or of which no row
+    can be used, and for a file in the place of the new one that was not prepared; OSError where nothing can be written;
+    `SandboxUnavailable` where nothing can be graded.
     """
     wanted = TRAINING_SETS[name]
     if references and not wanted.solutions:
@@ -202,6 +202,10 @@ class _Run:
             if isinstance(line, NotUsable):
                 self._leave_out(candidate.place, line)
                 continue
+            if self._references and _identity(candidate.problem) in self._seen:
+                self._leave_out(candidate.place, NotUsable("the same problem again", candidate.problem.id))
+                continue
+            self._seen.add(_identity(candidate.problem))
             write(line)
             self.kept += 1
 
@@ -231,12 +235,12 @@ class _Run:
             return None
 
     def _first_time(self, problem: Problem) -> None:
-        """Ids have to be unique. Those of math problems are line numbers, so these are told apart by what they say."""
-        said = problem.id if problem.gold is None else f"{problem.question}\0{problem.gold}"
-        key = hashlib.blake2b(said.encode(), digest_size=16).digest()
-        if key in self._seen:
-            raise NotUsable("the same problem again", said)
-        self._seen.add(key)
+        """Ids have to be unique. Where a problem may still be refused for its solutions, the next one like it has a try
+        of its own."""
+        if _identity(problem) in self._seen:
+            raise NotUsable("the same problem again", problem.id)
+        if not self._references:
+            self._seen.add(_identity(problem))
 
     def _leave_out(self, place: str, why: NotUsable) -> None:
         reason = str(why)
@@ -266,6 +270,12 @@ async def _refused(problems: Sequence[Problem], sandbox: Sandbox) -> list[NotUsa
             said = f"{graded.verdict}: {golds[number]!r}"
             refused[number] = NotUsable("an answer that is not right against itself", said)
     return refused
+
+
+def _identity(problem: Problem) -> bytes:
+    """Ids of math problems are line numbers, so these are told apart by what they say."""
+    said = problem.id if problem.gold is None else f"{problem.question}\0{problem.gold}"
+    return hashlib.blake2b(said.encode(), digest_size=16).digest()
 
 
 async def _with_reference(candidate: _Candidate, sandbox: Sandbox) -> bytes | NotUsable:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +92,9 @@ def test_every_arm_is_a_run(name: str) -> None:
     replies = rollout.questions * runs_of_a_level * agents * TURNS
     usual = config("AT-GRPO, shared").rollout
     expected = usual.questions * 4 * 2 * TURNS
-    assert replies == (expected if " of " not in name else expected * agents // 2), "as many replies a step"
+    if " of " in name or " alone" in name:  # as many for each policy, or each agent
+        expected = expected * agents // 2
+    assert replies == expected, "as many replies a step"
     doubled = config(name, factor=2.0)
     assert {name: policy.learning_rate for name, policy in doubled.policies.items()} == {
         name: 2 * policy.learning_rate for name, policy in made.policies.items()
@@ -102,6 +106,49 @@ def test_policies_of_their_own() -> None:
     assert made.roles.agents == {"Tool1": "tool", "Planner": "planner"}
     assert made.policies.keys() == {"tool", "planner"}
     assert made.policies["tool"] == made.policies["planner"] == config("AT-GRPO, shared").policies["p0"]
+
+
+def test_who_plays_with_others_policies_is_told_apart_by_how_they_were_trained() -> None:
+    exchanged = [
+        Job(name="together, exchanged", game="sudoku", seed=1, factors=(("AT-GRPO, per role", factor),))
+        for factor in (1.0, 2.0)
+    ]
+    assert exchanged[1].taken == [Job(name="AT-GRPO, per role", game="sudoku", seed=1, factor=2.0)]
+    made = [runs.made_by(job, Settings()) for job in exchanged]
+    assert made[0] != made[1]
+    assert all(Job.of(json.loads(json.dumps(asdict(job)))) == job for job in exchanged)
+    assert all(runs.in_todays_terms(each) == each for each in made)
+
+
+def test_what_is_played_with_is_told_apart() -> None:
+    def made(name: str, *overrides: str) -> Any:
+        return runs.made_by(Job(name=name, game="sudoku", seed=1), Settings(overrides=overrides))
+
+    assert made("MAS") != made("MAS", "rollout.executor_temperature=0.5")
+    assert made("MAS")["play"] != made("MAS", "rollout.max_tokens=40")["play"]
+    assert made("MAS of 3")["program"] != made("MAS of 5")["program"]
+    assert made(START)["play"] == made("MAS")["play"]
+
+
+def test_arms_that_are_played_with_are_trained_at_the_factors_that_were_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Job] = []
+
+    def ended(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(Job.of(json.loads(command[command.index("--one") + 1])))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", ended)
+    job = Job(name="together, exchanged", game="sudoku", seed=1, factors=(("AT-GRPO, per role", 2.0),))
+    command.run_all([job], Settings(), tmp_path / "out", 1, tmp_path / "kept")
+    assert asked == [job.start, *job.taken, job]
+    asked.clear()
+    command.run_all([job], Settings(), tmp_path / "out", 1, tmp_path / "kept")
+    assert asked == [], "what is done is not done again"
+    slower = Job(name=job.name, game="sudoku", seed=1, factors=(("AT-GRPO, per role", 1.0),))
+    with pytest.raises(ValueError, match=r"holds .* with job="):
+        command.run_all([slower], Settings(), tmp_path / "out", 1, tmp_path / "kept")
 
 
 def test_every_comparison_has_its_arms() -> None:
@@ -193,6 +240,13 @@ def test_a_page_by_hand(tmp_path: Path) -> None:
     assert "| AT-GRPO, shared | 0.050 | 0.650 | +0.200 ± 0.141, still moves |" in page
     assert "| AT-GRPO, shared | 0.200 | **0.400** |" in page
     assert (tmp_path / "tree-plan-path.png").stat().st_size > 5000
+
+
+def test_a_step_without_a_value_keeps_its_place() -> None:
+    made = system("AT-GRPO, shared", 50)
+    per_step = dict(enumerate([None, 4.0, 3.0] + [2.0] * 5))
+    found = made.curve(lambda step: per_step[step.step])
+    assert str(found[:3]) == "[nan, 4.0, 3.0]"
 
 
 def test_curves_have_their_pictures(tmp_path: Path) -> None:

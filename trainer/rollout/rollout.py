@@ -59,9 +59,12 @@ class Rollout:
     """Of all questions together, where turns are sampled or scored one by one."""
 
     def __post_init__(self) -> None:
-        branching = self.config.branching
-        open_runs = None if self.turn_reward is None else OpenRuns()
-        object.__setattr__(self, "open_runs", open_runs if branching is None else OpenRuns(branching.max_open))
+        open_runs = None
+        if self.config.branching is not None:
+            open_runs = OpenRuns(self.config.branching.max_open)
+        elif self.turn_reward is not None:  # runs that do not part are never dropped, as far as there are jails
+            open_runs = OpenRuns(min(self.config.max_concurrent, self.sandbox.max_jails))
+        object.__setattr__(self, "open_runs", open_runs)
 
     async def step(self, problems: Sequence[Problem], seed: int, folder: Path | None = None) -> list[QuestionTree]:
         """One tree per problem, in their order. `folder` gets a subfolder per problem with the Designer's turns and a

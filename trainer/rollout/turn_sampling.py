@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.protocol import Engine
@@ -90,6 +90,8 @@ class TurnSampling:
             replies = [task.result()[0] for task in self._steps.values()]
             usage = Usage.total(reply.usage for reply in replies if isinstance(reply, Completion))
             end, reward = await self._end(position)
+            if self._config is None and _timed_out(end):  # all of the run, as where it is rewarded as a whole
+                candidates = [replace(each, timed_out=True) for each in candidates]
             return Sampled(run=end.run, reward=reward, candidates=candidates, events=events, usage=usage)
         finally:
             tasks = [*self._steps.values(), *self._rewards.values()]

@@ -43,7 +43,7 @@ ROWS = {
     "code_contests": [
         contest("a", (2, MORE), (1, PYTHON_2), (3, PYTHON_2), (3, MORE)),
         contest("b", (2, MORE)),
-        contest("c", (3, "while True: pass")),
+        contest("c", (3, "import sys; sys.exit(3)")),
         contest("d", (3, "import os; os._exit(0)"), (3, "x = int(input())\nprint(x + 1)")),
     ],
 }
@@ -52,8 +52,12 @@ KEPT = {
     "code_contests": {"code_contests/a": MORE, "code_contests/d": "x = int(input())\nprint(x + 1)"},
 }
 LEFT_OUT = {
-    "apps": {"no solution that passes all tests": 4, "tests that call a function": 1},
-    "code_contests": {"no solution that passes all tests": 2},
+    "apps": {
+        "no solution that passes all tests": 2,
+        "no solution in Python": 2,
+        "tests that call a function": 1,
+    },
+    "code_contests": {"no solution that passes all tests": 1, "no solution in Python": 1},
 }
 
 
@@ -88,6 +92,35 @@ def test_without_the_option_none_is_kept(tmp_path: Path, in_jail: InJail) -> Non
     assert {problem.reference for problem in problems} == {None}
     with pytest.raises(ValueError, match="no reference solution that tests can be tried on"):
         check_turns(problems, ["Coder", "Tester"], {})
+
+
+FLAKY = "import random\na, b = map(int, input().split())\nprint(a + b if random.random() < 0.5 else 0)\n"
+
+
+def test_what_is_right_at_times_is_seldom_taken(tmp_path: Path, in_jail: InJail) -> None:
+    """Two tests, twice: one of sixteen passes."""
+    source = write(tmp_path / "x.jsonl", [apps(number, FLAKY, SUM) for number in range(1, 31)])
+    prepare(in_jail, "apps", source, tmp_path / "out")
+    problems = READERS["apps"](tmp_path / "out" / "apps_introductory.jsonl")
+    assert len(problems) == 30
+    assert sum(problem.reference == FLAKY for problem in problems) <= 10
+
+
+@pytest.mark.thorough
+def test_solutions_that_hang_are_given_up(tmp_path: Path, in_jail: InJail) -> None:
+    source = write(tmp_path / "x.jsonl", [apps(1, SUM), apps(2, *["while True: pass"] * 9, SUM)])
+    prepared = prepare(in_jail, "apps", source, tmp_path / "out")
+    assert [each.reason for each in prepared.left_out] == ["no solution that passes all tests"]
+
+
+def test_the_next_row_of_a_problem_has_a_try_of_its_own(tmp_path: Path, in_jail: InJail) -> None:
+    source = write(tmp_path / "x.jsonl", [apps(1, OF_ONE_TEST), apps(1, SUM), apps(1, SUM)])
+    prepared = prepare(in_jail, "apps", source, tmp_path / "out")
+    assert {each.reason: each.rows for each in prepared.left_out} == {
+        "no solution that passes all tests": 1,
+        "the same problem again": 1,
+    }
+    assert [each.reference for each in READERS["apps"](tmp_path / "out" / "apps_introductory.jsonl")] == [SUM]
 
 
 def test_as_many_as_are_asked_for(tmp_path: Path, in_jail: InJail) -> None:

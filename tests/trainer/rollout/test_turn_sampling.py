@@ -19,6 +19,7 @@ from engine.session import Run
 from sandbox import ProcessSandbox
 from sandbox.conformance.scripted import until
 from sandbox.protocol import Sandbox
+from search.held import HeldRun
 from tasks import PlanPathLevel, Problem
 from tasks.environments import problem_of
 from trainer.config import RolloutConfig
@@ -236,6 +237,49 @@ def test_turns_that_are_scored_one_by_one_are_compared_agent_by_agent() -> None:
         ("Planner", 0, 0.0), ("Planner", 0, 0.0), ("Planner", 1, 0.0), ("Planner", 1, 0.0),
         ("Tool", 0, -1.0), ("Tool", 0, 1.0), ("Tool", 1, 0.0), ("Tool", 1, 0.0),
     ]  # fmt: skip
+
+
+HANGS = (
+    TWO.replace("workflow = ", "flow = ")
+    + """
+for number in range(3):
+    flow.run(question)
+while True:
+    pass
+"""
+)
+
+
+def test_what_the_clock_ends_teaches_nobody_where_runs_do_not_part() -> None:
+    async def some(*_: Any) -> Rewarded:
+        return Rewarded(total=1.0, terms=[])
+
+    engine = TokenEngine(lambda request: "1")
+    trees = grow(engine, program=HANGS, turn_reward=some, reward=some, parts=False, limits={"wall_s": 2})
+    run = the_run(trees)
+    assert run.timed_out
+    assert len(run.candidates) == 6
+    assert all(each.timed_out for each in run.candidates)
+    assert credited(trees, "executor", "tree") == []
+
+
+def test_runs_that_do_not_part_are_never_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where they are more than may wait at the calls of trees by default."""
+
+    class Slow(TokenEngine):
+        async def complete(self, request: CompletionRequest) -> Any:
+            await asyncio.sleep(0.2)
+            return await super().complete(request)
+
+    async def some(*_: Any) -> Rewarded:
+        return Rewarded(total=1.0, terms=[])
+
+    engine, begun = Slow(lambda request: "1"), []
+    begin = HeldRun.__init__
+    monkeypatch.setattr(HeldRun, "__init__", lambda self, *rest: (begun.append(1), begin(self, *rest))[1])
+    grow(engine, turn_reward=some, reward=some, parts=False, executions=80)
+    assert len(engine.requests) == 160
+    assert len(begun) == 80
 
 
 SAID = {
