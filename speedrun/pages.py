@@ -146,18 +146,23 @@ def _tuned(rates: Mapping[str, Mapping[float, float]]) -> list[str]:
     """Nothing where no arm is tuned."""
     if not rates:
         return []
-    factors = sorted({factor for of in rates.values() for factor in of})
-    lines = [
+    return [
         "The recipe's learning rates are multiplied, for each arm, by what was right most often on the validation "
         "problems of another seed:",
         "",
-        f"| | {' | '.join(f'{factor:g}' for factor in factors)} |",
-        f"|---|{'---|' * len(factors)}",
+        *rates_table(rates, {name: factor_of(name, rates) for name in rates}),
+        "",
     ]
+
+
+def rates_table(rates: Mapping[str, Mapping[float, float]], taken: Mapping[str, float]) -> list[str]:
+    """By arm, the share that was right at each factor; that of the one that was taken is bold."""
+    factors = sorted({factor for of in rates.values() for factor in of})
+    lines = [f"| | {' | '.join(f'{factor:g}' for factor in factors)} |", f"|---|{'---|' * len(factors)}"]
     for name, of in rates.items():
-        cells = (f"**{of[f]:.3f}**" if f == factor_of(name, rates) else f"{of[f]:.3f}" for f in factors)
+        cells = (f"**{of[factor]:.3f}**" if factor == taken[name] else f"{of[factor]:.3f}" for factor in factors)
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    return lines
 
 
 def _accuracies(systems: Sequence[System]) -> list[str]:

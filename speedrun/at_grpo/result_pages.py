@@ -15,7 +15,7 @@ from speedrun.at_grpo.levels import GAMES, GameName
 from speedrun.at_grpo.matchups import ARMS, COMPARISONS, Comparison
 from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, KeptRun
 from speedrun.intervals import Rates, difference, interval
-from speedrun.pages import moving, signed, told
+from speedrun.pages import moving, rates_table, signed, told
 from speedrun.plots import lines as plotted
 from speedrun.plots import points
 from trainer.run import StepReport
@@ -168,19 +168,12 @@ def _curves(systems: Sequence[System]) -> list[str]:
 
 
 def _tuned(shown: Shown) -> list[str]:
-    factors = sorted({factor for of in shown.rates.values() for factor in of})
-    lines = [
+    return [
         "The recipe's learning rate is multiplied, for each arm, by what solved most validation levels of another "
         "seed:",
         "",
-        f"| | {' | '.join(f'{factor:g}' for factor in factors)} |",
-        f"|---|{'---|' * len(factors)}",
+        *rates_table(shown.rates, shown.factors),
     ]
-    for name, of in shown.rates.items():
-        taken = shown.factors[name]
-        cells = (f"**{of[factor]:.3f}**" if factor == taken else f"{of[factor]:.3f}" for factor in factors)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
 
 
 def _agents(shown: Shown, folder: Path) -> list[str]:

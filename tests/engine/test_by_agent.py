@@ -20,3 +20,13 @@ def test_agents_are_answered_by_their_own_engines() -> None:
     assert run.trace.started is not None
     assert run.trace.started.engine == engine.name == "canned"
     asyncio.run(engine.close())
+
+
+def test_all_engines_are_changed_and_agents_keep_theirs() -> None:
+    engine = ByAgent({"A": CannedEngine("of a"), "B": CannedEngine("of b")}, CannedEngine("of others"))
+    texts = iter(["first", "second", "third"])
+    changed = engine.each(lambda _: CannedEngine(next(texts)))
+    flow = Workflow("w").add_nodes([AgentNode(name, "Say.") for name in ("A", "C", "B")])
+    run = asyncio.run(asyncio.wait_for(run_workflow(flow, "q", changed), 30))
+    said = {turn.agent: turn.completion.text for turn in run.trace.agent_turns if turn.completion}
+    assert said == {"A": "first", "B": "second", "C": "third"}

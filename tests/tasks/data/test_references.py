@@ -10,7 +10,7 @@ from published import APPS, CALLED, CONTEST, FORMS, write
 
 from sandbox import Sandbox
 from tasks import READERS
-from tasks.data import TRAINING_SETS, Prepared, manifest_of, prepare_training_set
+from tasks.data import TRAINING_SETS, Prepared, manifest_of, prepare_training_set, references
 from tasks.data.references import TRIED, python_solutions
 from trainer.credit import check_turns
 
@@ -94,16 +94,20 @@ def test_without_the_option_none_is_kept(tmp_path: Path, in_jail: InJail) -> Non
         check_turns(problems, ["Coder", "Tester"], {})
 
 
-FLAKY = "import random\na, b = map(int, input().split())\nprint(a + b if random.random() < 0.5 else 0)\n"
+def test_what_is_right_only_once_is_not_taken(tmp_path: Path, in_jail: InJail, monkeypatch: pytest.MonkeyPatch) -> None:
+    flaky, tried = SUM + "# at times\n", []
+    really = references.grade_code
 
+    async def graded(sandbox: Sandbox, code: str, *rest: Any, **options: Any) -> Any:
+        tried.append(code)
+        wrong = code == flaky and tried.count(flaky) == 2
+        return await really(sandbox, OF_ONE_TEST if wrong else code, *rest, **options)
 
-def test_what_is_right_at_times_is_seldom_taken(tmp_path: Path, in_jail: InJail) -> None:
-    """Two tests, twice: one of sixteen passes."""
-    source = write(tmp_path / "x.jsonl", [apps(number, FLAKY, SUM) for number in range(1, 31)])
-    prepare(in_jail, "apps", source, tmp_path / "out")
-    problems = READERS["apps"](tmp_path / "out" / "apps_introductory.jsonl")
-    assert len(problems) == 30
-    assert sum(problem.reference == FLAKY for problem in problems) <= 10
+    monkeypatch.setattr(references, "grade_code", graded)
+    prepare(in_jail, "apps", write(tmp_path / "x.jsonl", [apps(1, flaky, SUM)]), tmp_path / "out")
+    [problem] = READERS["apps"](tmp_path / "out" / "apps_introductory.jsonl")
+    assert problem.reference == SUM
+    assert tried == [flaky, flaky, SUM, SUM]
 
 
 @pytest.mark.thorough

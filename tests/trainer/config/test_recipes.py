@@ -144,6 +144,11 @@ def test_an_ablation_of_at_grpo_differs_in_nothing_else(name: str, difference: d
     assert found == difference
 
 
+def test_turns_of_one_run_are_compared_with_one_another() -> None:
+    config = read_config(RECIPES / AT_GRPO / "mas_grpo.toml", ["rollout.executions=1"])
+    assert (config.rollout.designs, config.rollout.executions, config.credit) == (1, 1, "tree")
+
+
 def test_specialised_policies_are_alike() -> None:
     config = recipe(f"{AT_GRPO}/specialised.toml")
     assert config.roles.agents == {"Tool": "p0", "Planner": "p1"}

@@ -255,6 +255,12 @@ def test_a_mistake_is_told_of_the_file_that_made_it(tmp_path: Path) -> None:
             "Fix: rollout.executions = 2 or more",
         ),
         (
+            "schedule = 'executor-only'\nrollout.designs = 1\nrollout.executions = 1\ncredit = 'agent-turn'\n"
+            "reward.kind = 'turns'",
+            'a single run of each question leaves credit = "agent-turn" nothing to compare an Executor\'s with. '
+            "Fix: rollout.executions = 2 or more",
+        ),
+        (
             "credit = 'per-design'\nrollout.executions = 1",
             'rollout.executions = 1 leaves credit = "per-design" nothing to compare an Executor\'s with. '
             "Fix: rollout.executions = 2 or more",
