@@ -60,6 +60,15 @@ def test_mistakes_are_made_at_their_rates(game: Any) -> None:
     assert solved[0] < solved[1] <= solved[2] == 30
 
 
+def test_a_mistake_is_a_digit_that_is_wrong() -> None:
+    for seed, level in enumerate(generate(GAMES["sudoku"].knobs, 20, split="train", seed=6, turns=TURNS)):
+        steps = [step for step, _ in played(level, play(level, 1, ALWAYS, seed).trace.events)]
+        right = [step for step, _ in played(level, play(level, 1, NEVER, seed).trace.events)]
+        [[row, column, digit]], [[_, _, solution]] = steps[0].action, right[0].action
+        assert digit in {1, 2, 3, 4} - {solution}
+        assert [row, column] == list(right[0].action[0])[:2]
+
+
 def test_a_tool_may_act_alone() -> None:
     [level] = generate(GAMES["plan_path"].knobs, 1, split="train", seed=5, turns=TURNS)
     run = play(level, 0, NEVER, acts="Tool1")
@@ -116,6 +125,7 @@ def test_who_plays_with_others_policies_is_told_apart_by_how_they_were_trained()
     assert exchanged[1].taken == [Job(name="AT-GRPO, per role", game="sudoku", seed=1, factor=2.0)]
     made = [runs.made_by(job, Settings()) for job in exchanged]
     assert made[0] != made[1]
+    assert made[1]["taken"] == [runs.made_by(exchanged[1].taken[0], Settings())]
     assert all(Job.of(json.loads(json.dumps(asdict(job)))) == job for job in exchanged)
     assert all(runs.in_todays_terms(each) == each for each in made)
 

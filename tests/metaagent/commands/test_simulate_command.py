@@ -218,6 +218,10 @@ def test_another_programs_work_is_not_taken_over(tmp_path: Path) -> None:
         (["--gpu", "T4"], "--gpu T4: there is no such kind here. Fix: one of H100, H200"),
         (["policies.p0.model=none/none"], "the size of none/none is not known here. Fix: a model's folder, or"),
         (["--fit", "nothing"], "nothing holds no run: "),
+        (
+            ["schedule=executor-only", "credit=at-grpo", "rollout.branching.candidates=4"],
+            "rollout.branching: a simulation knows runs that do not part",
+        ),
         (["rollout.desings=4"], "unknown key rollout.desings; did you mean rollout.designs?"),
         (["policies.p0.engine.options.gpu_memory_utilization=0.1"], "less than one request of full length. Fix:"),
         (["policies.p0.engine.options.gpu_memory_utilization=abc"], "gpu_memory_utilization = 'abc', of the policy"),
