@@ -43,7 +43,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would run thr
 from speedrun import phases as stages
 from speedrun.report import Measured, write_report
 from speedrun.settings import SpeedrunSettings
-from trainer.disk import CheckpointError, agree
+from trainer.disk import CheckpointError, agree_on_settings
 from trainer.run import OneProcess, model_size
 from trainer.update import UpdateFailed
 
@@ -72,7 +72,7 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
     Raises ValueError where `out` holds a speedrun with other settings, and what the steps raise.
     """
     out.mkdir(parents=True, exist_ok=True)
-    agree(out / stages.SETTINGS, settings.model_dump(mode="json"), begun=(out / stages.SETTINGS).exists())
+    agree_on_settings(out / stages.SETTINGS, settings)
     clock = Clock(out / "times.json")
     data = out / "problems"
     with clock.step("problems"):

@@ -48,7 +48,7 @@ from speedrun.plots import points
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import chosen, factor_of, tried
 from speedrun.variants import ARMS, COMPARISONS, GATE, START
-from trainer.disk import agree, only_writer
+from trainer.disk import agree_on_settings, only_writer
 
 PAGES = Path(__file__).parents[1] / "docs" / "results"
 VERDICT, KEPT = "gate.json", "runs"
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         settings = settings_in(given.out, given.settings)
         with only_writer(given.out):
-            agree(given.out / SETTINGS, settings.model_dump(mode="json"), begun=(given.out / SETTINGS).exists())
+            agree_on_settings(given.out / SETTINGS, settings)
             pages = PAGES if given.write else given.out
             page = compare(given.comparison, given.seeds, settings, given.out, pages, given.jobs, given.command)
     except (ValueError, RuntimeError) as error:

@@ -31,7 +31,7 @@ from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS
 from speedrun.at_grpo.playing_runs import VALIDATION, Job, KeptRun, Settings
 from speedrun.kept import read_as, write
 from speedrun.side_by_side import each, run_in_process
-from trainer.disk import agree, only_writer
+from trainer.disk import agree, agree_on_settings, only_writer
 
 PAGES = Path(__file__).parents[2] / "docs" / "results" / "at-grpo"
 KEPT, SETTINGS, MADE_BY = "runs", "settings.json", "made_by.json"
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         settings = settings_in(given.out, given.settings)
         with only_writer(given.out):
-            agree(given.out / SETTINGS, settings.model_dump(mode="json"), begun=(given.out / SETTINGS).exists())
+            agree_on_settings(given.out / SETTINGS, settings)
             folder, command = PAGES if given.write else given.out, given.command(given.comparison)
             page = compare(given.comparison, given.seeds, settings, given.out, folder, given.jobs, command)
     except (ValueError, RuntimeError) as error:

@@ -17,7 +17,7 @@ from speedrun.kept import ATTEMPTS, FIXED, GREEDY, KeptRun, Result, kept_of, rea
 from speedrun.settings import SpeedrunSettings
 from speedrun.variants import START
 from tasks.data.miniature import KINDS
-from trainer.disk import agree
+from trainer.disk import agree, agree_on_settings
 from trainer.evaluate import RESULTS
 
 SETTINGS = SpeedrunSettings()
@@ -126,6 +126,20 @@ def test_what_is_kept_of_the_pages_answers_today() -> None:
     assert verdict_in(pages, settings)
     assert left(jobs, SpeedrunSettings(designer_rows=61), pages / "runs") == jobs
     assert verdict_in(pages, SpeedrunSettings(designer_rows=61)) is None
+
+
+def test_settings_of_an_earlier_version_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    before = SETTINGS.model_dump(mode="json")
+    del before["architecture"]["alone"], before["kl_roles"]
+    path.write_text(json.dumps(before))
+    agree_on_settings(path, SETTINGS)
+    for changed in ({"seed": 7}, {"architecture": SETTINGS.architecture.model_copy(update={"alone": "x"})}):
+        with pytest.raises(ValueError, match=f"holds attempts with {next(iter(changed))}="):
+            agree_on_settings(path, SETTINGS.model_copy(update=changed))
+    path.write_text('{"no": "settings"}')
+    with pytest.raises(ValueError, match="holds attempts with"):
+        agree_on_settings(path, SETTINGS)
 
 
 def test_a_folder_of_an_earlier_version_goes_on(tmp_path: Path) -> None:

@@ -7,7 +7,16 @@ from trainer.disk import checkpoint, metrics_file, plain_files
 from trainer.disk.checkpoint import Checkpoint, CheckpointError
 from trainer.disk.checkpoint_writer import CheckpointWriter, to_its_end
 from trainer.disk.folder_lock import only_writer
-from trainer.disk.records import agree, check_ids, check_same, has_lines, line_of, problem_digest, read_records
+from trainer.disk.records import (
+    agree,
+    agree_on_settings,
+    check_ids,
+    check_same,
+    has_lines,
+    line_of,
+    problem_digest,
+    read_records,
+)
 from trainer.disk.written_files import Written, hashing, read_back, synced
 
 __all__ = [
@@ -16,6 +25,7 @@ __all__ = [
     "CheckpointWriter",
     "Written",
     "agree",
+    "agree_on_settings",
     "check_ids",
     "check_same",
     "checkpoint",

@@ -52,6 +52,19 @@ def agree(
             )
 
 
+def agree_on_settings(path: Path, settings: BaseModel) -> None:
+    """Write down the settings of all that is in a folder. ValueError where others are written there. A key that the
+    settings have got since has its default in what an earlier version wrote."""
+
+    def today(written: Any) -> Any:
+        try:
+            return type(settings).model_validate(written).model_dump(mode="json")
+        except ValidationError:
+            return written
+
+    agree(path, settings.model_dump(mode="json"), begun=path.exists(), today=today)
+
+
 def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 80 else text[:77] + "..."
