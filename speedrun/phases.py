@@ -21,7 +21,7 @@ from typing import Any
 from engine.protocol import Engine
 from sandbox.protocol import Sandbox
 from speedrun.settings import SpeedrunSettings
-from speedrun.teacher import AT_ONCE, STEPS, Teacher
+from speedrun.teacher import AT_ONCE, FAULTLESS, STEPS, Teacher
 from speedrun.tiny_policy import make_policy
 from tasks import Problem, read_task
 from tasks.data import Difficulty, Split, kind_of, mixed, read
@@ -101,7 +101,7 @@ async def cold_start(
     with the teacher's mistakes, and the Designer with little preference (see `lessons`)."""
     return await distill(
         problems,
-        executor=Teacher(),
+        executor=Teacher() if settings.mistakes else FAULTLESS,
         templates=list(programs().values()),
         sandbox=sandbox,
         settings=DistillSettings(

@@ -29,6 +29,9 @@ class SpeedrunSettings(BaseModel):
     """Problems of the cold start, of all kinds."""
     cold_designs: int = Field(default=2, ge=1)
     """Templates that each of them is tried with, drawn at random."""
+    mistakes: bool = True
+    """Whether the teacher makes mistakes on purpose: who begins with random weights learns them, and unlearns them by
+    RL. A language model makes its own."""
     designer_rows: int = Field(default=60, ge=1)
     """Of the cold start that are looked at, of each program for each kind of problem; see `speedrun.phases.lessons`."""
     executor_rows: int = Field(default=1400, ge=1)
@@ -57,18 +60,22 @@ class SpeedrunSettings(BaseModel):
 
     @classmethod
     def of_language_model(cls, folder: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> SpeedrunSettings:
-        """For a model of a hundred million weights on two cores: fewer conversations, from which one policy for both
-        roles learns adapters. It speaks already, and is taught how to work here."""
+        """For a model of a hundred million weights on two cores: easier problems and fewer conversations, without
+        mistakes, from which one policy for both roles learns adapters. It speaks already, and is taught how to work
+        here."""
         return cls(
             pretrained=folder,
             seed=seed,
             overrides=overrides,
-            cold_problems=200,
-            designer_rows=6,
-            executor_rows=20,
+            difficulty=Difficulty(chain_terms=3, pair_numbers=3),
+            cold_problems=320,
+            mistakes=False,
+            designer_rows=4,
+            executor_rows=40,
             train_problems=1000,
+            validation_problems=80,
             test_problems=80,
-            sft=SFTSettings(epochs=1, batch=16, learning_rate=1e-3, held_out=0.05),
+            sft=SFTSettings(epochs=1, batch=8, learning_rate=1e-3, held_out=0.03),
         )
 
     def rl(self, model: Path, data: Path) -> TrainConfig:

@@ -160,6 +160,10 @@ class Teacher:
         return f"{''.join(lines)}<delivery>{compared}</delivery>\nVerdict: {'CORRECT' if right else 'INCORRECT'}"
 
 
+FAULTLESS = Teacher(strays=0, drops=0, stops=0, slips=0, guesses=0, settles=0, mistypes=0, alarms=0)
+"""Still wrong where nobody could be right: products in the head, and pairs at once."""
+
+
 def rounded_product(reading: Reading, at_once: bool) -> tuple[list[str], int]:
     """As near as one comes in the head."""
     a, b = (round(number, -1) for number in reading.numbers)
