@@ -19,6 +19,7 @@ ROOMS = (
     "templates",
     "designer",
     "trainer",
+    "viewer",
     "metaagent",
     "recipes",
     "benchmarks",
@@ -33,12 +34,13 @@ BELOW: dict[str, set[str]] = {
     "templates": {"workflow"},
     "designer": {"workflow", "engine", "sandbox", "tasks", "templates"},
     "trainer": {"workflow", "engine", "sandbox", "tasks", "search", "templates", "designer"},
+    "viewer": {"workflow", "engine", "sandbox", "tasks", "search", "templates", "designer", "trainer"},
     "metaagent": set(ROOMS),
     "recipes": set(ROOMS),
     "benchmarks": set(ROOMS),
     "speedrun": set(ROOMS),
 }
-LIGHT = ["workflow", "engine", "sandbox", "tasks", "search", "templates", "designer", "trainer", "metaagent"]
+LIGHT = ["workflow", "engine", "sandbox", "tasks", "search", "templates", "designer", "trainer", "viewer", "metaagent"]
 HEAVY = ["torch", "ray", "vllm", "deepspeed", "transformers", "openai", "sympy", "math_verify"]
 MAX_LINES = 400
 MAX_IMPORT_S = 0.2

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("workflow", "engine", "sandbox", "tasks", "search", "templates", "designer", "trainer", "metaagent")
+ROOMS = ("workflow", "engine", "sandbox", "tasks", "search", "templates", "designer", "trainer", "viewer", "metaagent")
 OUTSIDE = ("benchmarks", "speedrun")
 """Run from a checkout; they use the rooms as anybody would."""
 FILES = sorted(path for room in (*ROOMS, *OUTSIDE) for path in (ROOT / room).rglob("*.py"))

@@ -20,6 +20,12 @@ Variation selectors of emoji (U+FE0F and its like) are not among them.
 """
 HIDDEN = re.compile(f"(?![\\u200c\\u200d])[\\n\\t{UNSEEN}]")
 """One character that a name may not hold; those that join emoji and letters it may."""
+_UNSEEN = re.compile(f"[{UNSEEN}]")
+
+
+def visible(text: str) -> str:
+    r"""`text` with what cannot be seen (control and format characters, lone surrogates) as `\x1b`-style escapes."""
+    return _UNSEEN.sub(lambda match: ascii(match[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def label_problem(name: str) -> str | None:

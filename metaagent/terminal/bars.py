@@ -16,13 +16,14 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from metaagent.terminal.console import safe, stderr
+from metaagent.terminal.console import stderr
 from metaagent.terminal.progress import counting_bar
 from metaagent.terminal.transcript import totals
 from tasks.data import Progress as DataState
 from trainer.distill import DistillReport
 from trainer.evaluate import Attempt
 from trainer.sft import StepMetrics
+from workflow.labels import visible
 
 
 class SFTProgress:
@@ -96,7 +97,7 @@ class EvalProgress:
         self._correct += attempt.correct
         self._tokens += sum(tally.usage.total_tokens for tally in attempt.usage.values())
         said = f"Evaluating: {self._correct / len(self.attempts):.1%} correct, {self._tokens:,} tokens"
-        self._progress.update(self._task, advance=1, description=safe(said))
+        self._progress.update(self._task, advance=1, description=visible(said))
 
 
 LINES = 10
@@ -132,7 +133,7 @@ class DistillProgress:
         before, self.report = self.report, report
         rows = sum(report.rows.values())
         said = f"{report.runs_kept} of {report.runs} runs kept, {rows:,} rows, {totals(report.usage.usage)}"
-        self._progress.update(self._task, completed=report.questions, description=safe(f"Distilling: {said}"))
+        self._progress.update(self._task, completed=report.questions, description=visible(f"Distilling: {said}"))
         if not self._console.is_terminal and self._tenth(report) > self._tenth(before):
             self._console.print(Text(f"{report.questions} of {self.total} questions: {said}"))
 
@@ -171,7 +172,7 @@ class DataProgress:
 
     def __call__(self, state: DataState) -> None:
         said = f"{state.file}, row {state.read:,}: {state.kept:,} written"
-        self._progress.update(self._task, completed=state.share, description=safe(f"Preparing: {said}"))
+        self._progress.update(self._task, completed=state.share, description=visible(f"Preparing: {said}"))
         if not self._console.is_terminal and int(LINES * state.share) > self._tenths:
             self._tenths = int(LINES * state.share)
             self._console.print(Text(f"{state.share:.0%} read, {said}"))

@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workflow.failures import FailureKind, MetaAgentError
-from workflow.labels import UNSEEN
+from workflow.labels import visible
 
 P = ParamSpec("P")
 
@@ -112,22 +112,16 @@ def _report(message: str, kind: str, code: ExitCode, as_json: bool, then: str = 
 
 
 LONGEST_TITLE = 500
-_CONTROL = re.compile(f"[{UNSEEN}]")
-
-
-def safe(text: str) -> str:
-    r"""`text` with what cannot be seen (control and format characters, lone surrogates) as `\x1b`-style escapes."""
-    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
     """A name or a note as a part of one line: what programs call their agents must not look like lines of ours."""
-    text = safe(text).replace("\n", "\\n").replace("\t", "\\t")
+    text = visible(text).replace("\n", "\\n").replace("\t", "\\t")
     return text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 3] + "..."
 
 
 class _Safe(RenderHook):
-    """Makes everything that a console prints go through `safe`."""
+    """Makes everything that a console prints go through `visible`."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_SafeRenderable(renderable) for renderable in renderables]
@@ -139,7 +133,7 @@ class _SafeRenderable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self._renderable, options):
-            yield segment if segment.control else Segment(safe(segment.text), segment.style)
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 def stdout() -> Console:
@@ -209,7 +203,7 @@ def block(console: Console, text: str) -> None:
 def code(console: Console, source: str) -> None:
     """A program: highlighted with line numbers on a terminal, as it is in a pipe."""
     if console.is_terminal:
-        source = safe(source).rstrip("\n")
+        source = visible(source).rstrip("\n")
         # Colours that can be read on light and dark terminals alike.
         console.print(
             Syntax(source, "python", theme="ansi_dark", line_numbers=True, word_wrap=True, background_color="default")
@@ -220,7 +214,7 @@ def code(console: Console, source: str) -> None:
 
 def raw(console: Console, text: str) -> None:
     """Text with its tabs and line ends as they are; a last line end is added where there is none."""
-    console.file.write(safe(text) if text.endswith("\n") else safe(text) + "\n")
+    console.file.write(visible(text) if text.endswith("\n") else visible(text) + "\n")
 
 
 def note(message: str) -> None:

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from engine.protocol import WatchedEngine
-from metaagent.terminal.console import safe, stderr
+from metaagent.terminal.console import stderr
+from workflow.labels import visible
 from workflow.trace import AgentTurn, CodeRan, Event, LimitHit, ToolCalled
 
 
@@ -82,7 +83,7 @@ class LiveProgress:
         if not piece and self._line_so_far:
             lines, self._line_so_far = [self._line_so_far], ""
         for line in lines:
-            self._console.print(Text(safe(line), style="dim"))
+            self._console.print(Text(visible(line), style="dim"))
 
     @contextmanager
     def watching(self, engine: object, shown: Callable[[str], bool] = lambda _: False) -> Iterator[None]:
@@ -114,7 +115,7 @@ class LiveProgress:
 
     def _say(self, text: str) -> None:
         if self._task is not None:
-            self._progress.update(self._task, description=safe(text))
+            self._progress.update(self._task, description=visible(text))
 
     def _line(self, event: Event) -> Text | None:
         if isinstance(event, AgentTurn):

@@ -15,11 +15,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from metaagent.terminal.console import note, raw, safe, stderr, stdout
+from metaagent.terminal.console import note, raw, stderr, stdout
 from trainer.config import TrainConfig
 from trainer.credit import active_roles
 from trainer.run import Phase, StepReport
 from trainer.trees import DesignResult, Execution
+from workflow.labels import visible
 
 STEPS_SHOWN = 8
 """In the table; as many are averaged to estimate what is left."""
@@ -153,7 +154,7 @@ class TrainingView:
         title = Text.assemble(
             (f"Step {self._step}", "bold cyan"),
             f"  {self._done} of {config.steps} done  {learns}",
-            (safe(self._phase), "bold"),
+            (visible(self._phase), "bold"),
             (lasts, "dim"),
         )
         designs = config.rollout.questions * config.rollout.designs

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from rich.text import Text
 from rich.tree import Tree
 
-from metaagent.terminal.console import safe
 from workflow.graph import GraphEdge, GraphNode
+from workflow.labels import visible
 
 LONGEST_LABEL = 80
 
@@ -73,7 +73,7 @@ def _line(node: GraphNode) -> Text:
 
 
 def _short(text: str) -> str:
-    text = " ".join(safe(text).split())
+    text = " ".join(visible(text).split())
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
 
 

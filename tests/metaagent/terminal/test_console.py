@@ -18,7 +18,6 @@ from metaagent.terminal.console import (
     heading,
     print_json,
     raw,
-    safe,
     stdout,
 )
 from workflow.failures import (
@@ -29,6 +28,7 @@ from workflow.failures import (
     ProgramRejected,
     SandboxUnavailable,
 )
+from workflow.labels import visible
 
 ERRORS = [
     (Stop("no such option"), ExitCode.USAGE, "usage"),
@@ -82,7 +82,7 @@ def test_every_kind_of_failure_has_a_code() -> None:
 
 @given(st.text(st.characters()))
 def test_safe_text_has_no_control_characters(text: str) -> None:
-    tamed = safe(text)
+    tamed = visible(text)
     assert all(character >= " " or character in "\n\t" for character in tamed)
     assert not any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in tamed if sign not in "\n\t")
     assert not set(tamed) & set("\x7f\x85\x9b\u2028\u202e\u2066\ud800\udfff")
@@ -95,9 +95,9 @@ def test_every_character_that_nobody_sees_is_shown() -> None:
     unseen = [sign for sign in everything if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
     assert len(unseen) > 2_000
     for sign in set(unseen) - set("\n\t"):
-        assert safe(f"a{sign}b").isascii(), hex(ord(sign))
+        assert visible(f"a{sign}b").isascii(), hex(ord(sign))
     for sign in "\u2764\ufe0f é中 \u00a0":
-        assert safe(sign) == sign
+        assert visible(sign) == sign
 
 
 def test_a_name_cannot_look_like_lines_of_ours(capsys: pytest.CaptureFixture[str]) -> None:

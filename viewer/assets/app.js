@@ -1,0 +1,287 @@
+"use strict";
+// Shows pages of a document by their routes: from its own templates, or from the server it came from. Draws charts and
+// graphs that pages describe as JSON, follows what still goes on, and hears keys. What came from a model or a program
+// arrives as escaped HTML or in JSON, and is only ever made text.
+(() => {
+  const body = document.body;
+  const live = "live" in body.dataset;
+  const main = document.getElementById("page");
+  const status = document.getElementById("status");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const POLL_MS = 1000;
+  let shown = { route: null, version: null };
+  let views = [];
+
+  const routeNow = () => decodeURIComponent(location.hash.replace(/^#\/?/, "").split("#")[0]) || body.dataset.home;
+  const isDark = () => (body.dataset.theme || (dark.matches ? "dark" : "light")) === "dark";
+
+  // Pages
+
+  async function fetched(route) {
+    const answer = await fetch("page?route=" + encodeURIComponent(route), { cache: "no-store" });
+    if (!answer.ok) throw new Error(await answer.text());
+    return answer.json();
+  }
+
+  function embedded(route) {
+    for (const each of document.querySelectorAll("template[data-route]"))
+      if (each.dataset.route === route) return { title: each.dataset.title, node: each.content.cloneNode(true) };
+    throw new Error("This page is not in the file. Fix: metaagent view --serve, which has them all.");
+  }
+
+  async function show(route, keep) {
+    const asked = (shown = { route, version: null });
+    const open = keep ? [...main.querySelectorAll("details[open][id]")].map((each) => each.id) : [];
+    const typed = keep ? [...main.querySelectorAll("[data-filter]")].map((each) => each.value) : [];
+    const focused = keep && main.contains(document.activeElement) ? document.activeElement.id : "";
+    const at = keep ? scrollY : 0;
+    try {
+      let page;
+      if (live) {
+        const { title, html, version } = await fetched(route);
+        const made = document.createElement("template");
+        made.innerHTML = html;
+        page = { title, node: made.content, version };
+      } else page = embedded(route);
+      if (shown !== asked) return; // somebody has gone on
+      asked.version = page.version;
+      for (const view of views.splice(0)) view.finalize();
+      main.replaceChildren(page.node);
+      document.title = page.title;
+      document.getElementById("place").textContent = page.title;
+      status.textContent = "";
+    } catch (error) {
+      if (shown !== asked) return;
+      const told = document.createElement("p");
+      told.className = "bad";
+      told.textContent = String(error.message || error);
+      main.replaceChildren(told);
+    }
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    enhance();
+    main.querySelectorAll("[data-filter]").forEach((each, place) => {
+      if (typed[place]) {
+        each.value = typed[place];
+        narrow(each);
+      }
+    });
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+    scrollTo(0, at);
+    if (!keep) main.focus({ preventScroll: true });
+  }
+
+  async function follow() {
+    const { route, version } = shown;
+    if (live && version !== null && !document.hidden) {
+      try {
+        const answer = await fetch("version?route=" + encodeURIComponent(route), { cache: "no-store" });
+        if (answer.ok && (await answer.text()) !== version && shown.route === route) await show(route, true);
+        status.textContent = "";
+      } catch {
+        status.textContent = "the server is gone";
+      }
+    }
+    setTimeout(follow, POLL_MS);
+  }
+
+  // What is drawn
+
+  const json = (holder) => JSON.parse(holder.querySelector("script[type='application/json']").textContent);
+  const colour = (name) => getComputedStyle(body).getPropertyValue(name).trim();
+
+  function enhance() {
+    for (const each of main.querySelectorAll("[data-chart]")) drawChart(each);
+    for (const each of main.querySelectorAll("[data-graph]")) drawGraph(each);
+    for (const each of main.querySelectorAll("[data-filter]")) each.addEventListener("input", () => narrow(each));
+    for (const each of main.querySelectorAll("form[data-route]")) each.addEventListener("submit", submit);
+    for (const each of main.querySelectorAll("[data-goto]")) each.addEventListener("click", () => goTo(each.dataset.goto));
+  }
+
+  function drawChart(holder) {
+    const ink = colour("--ink"), line = colour("--line"), faint = colour("--faint");
+    const spec = json(holder);
+    spec.config = {
+      ...spec.config,
+      background: "transparent",
+      font: "system-ui, sans-serif",
+      view: { stroke: null },
+      axis: { labelColor: faint, titleColor: faint, gridColor: line, domainColor: line, tickColor: line },
+      legend: { labelColor: ink, titleColor: faint },
+      title: { color: ink, anchor: "start", fontSize: 13 },
+      text: { color: ink },
+      header: { labelColor: ink, titleColor: faint },
+    };
+    const target = document.createElement("div");
+    holder.append(target);
+    try {
+      const compiled = charts.compile(spec).spec;
+      const view = new charts.View(charts.parse(compiled, null, { ast: true }), {
+        expr: charts.expressionInterpreter,
+        renderer: "svg",
+        container: target,
+        hover: true,
+      });
+      views.push(view);
+      view.addEventListener("click", (_, item) => {
+        const route = item && item.datum && item.datum.route;
+        if (typeof route === "string") location.hash = "#/" + encodeURI(route);
+      });
+      view.runAsync();
+    } catch (error) {
+      target.textContent = "This chart cannot be drawn: " + error.message;
+    }
+  }
+
+  const SVG = "http://www.w3.org/2000/svg";
+  function svg(name, attributes, parent, text) {
+    const made = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    if (parent) parent.append(made);
+    return made;
+  }
+
+  // {nodes: [{id, lines: [text, ...], state, goto, parent?, group?}], edges: [{from, to, label?, state}]}
+  function drawGraph(holder) {
+    const told = json(holder);
+    const graph = new dagre.graphlib.Graph({ compound: true, multigraph: true });
+    graph.setGraph({ rankdir: "TB", nodesep: 24, ranksep: 34, marginx: 8, marginy: 8 });
+    for (const node of told.nodes) {
+      const wide = Math.max(...node.lines.map((line, place) => line.length * (place ? 6.2 : 7.6)), 40) + 22;
+      graph.setNode(node.id, node.group ? { node } : { node, width: Math.min(wide, 260), height: 16 + 16 * node.lines.length });
+    }
+    for (const node of told.nodes) if (node.parent) graph.setParent(node.id, node.parent);
+    told.edges.forEach((edge, place) => {
+      const label = edge.label || "";
+      graph.setEdge(edge.from, edge.to, { edge, width: label.length * 6, height: label ? 14 : 0, labelpos: "c" }, "e" + place);
+    });
+    dagre.layout(graph);
+    const { width, height } = graph.graph();
+    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img" });
+    svg("title", {}, picture, told.title || "graph");
+    const tip = svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
+      svg("defs", {}, picture));
+    svg("path", { d: "M0 0 L8 4 L0 8 z", class: "tip" }, tip);
+    const ordered = told.nodes.slice().sort((a, b) => (b.group ? 1 : 0) - (a.group ? 1 : 0));
+    for (const node of ordered) {
+      const { x, y, width: w, height: h } = graph.node(node.id);
+      const place = svg("g", { class: `node ${node.state || ""} ${node.group ? "group" : ""}`, transform: `translate(${x - w / 2},${y - h / 2})` }, picture);
+      svg("rect", { width: w, height: h, rx: 6 }, place);
+      node.lines.forEach((line, index) =>
+        svg("text", { x: node.group ? 8 : w / 2, y: node.group ? 14 : 20 + 16 * index, class: index ? "less" : "name", "text-anchor": node.group ? "start" : "middle" }, place, line.length > 38 ? line.slice(0, 37) + "…" : line));
+      svg("title", {}, place, node.lines.join("\n"));
+      if (node.goto) {
+        place.classList.add("goes");
+        place.setAttribute("tabindex", "0");
+        place.addEventListener("click", () => goTo(node.goto));
+        place.addEventListener("keydown", (event) => event.key === "Enter" && goTo(node.goto));
+      }
+    }
+    for (const key of graph.edges()) {
+      const { edge, points, x, y } = graph.edge(key);
+      const path = points.map((point, index) => `${index ? "L" : "M"}${point.x} ${point.y}`).join(" ");
+      svg("path", { d: path, class: `edge ${edge.state || ""}`, "marker-end": "url(#tip)" }, picture);
+      if (edge.label) svg("text", { x, y: y + 4, class: "less", "text-anchor": "middle" }, picture, edge.label);
+    }
+    holder.querySelector("svg")?.remove();
+    holder.append(picture);
+  }
+
+  // What is done with keys and clicks
+
+  function goTo(id) {
+    const target = document.getElementById(id);
+    if (!target) return;
+    target.closest("details")?.setAttribute("open", "");
+    if (target.tagName === "DETAILS") target.setAttribute("open", "");
+    target.scrollIntoView({ block: "center" });
+    mark(target);
+  }
+
+  function mark(target) {
+    main.querySelectorAll(".here").forEach((each) => each.classList.remove("here"));
+    target.classList.add("here");
+    if (!target.hasAttribute("tabindex")) target.setAttribute("tabindex", "-1");
+    target.focus({ preventScroll: true });
+  }
+
+  function narrow(input) {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const rows = main.querySelectorAll(input.dataset.filter);
+    let left = 0;
+    for (const row of rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+      left += !row.hidden;
+    }
+    const told = document.getElementById(input.dataset.told || "");
+    if (told) told.textContent = `${left} of ${rows.length}`;
+  }
+
+  function submit(event) {
+    event.preventDefault();
+    const given = [...new FormData(event.target)].filter(([, value]) => value !== "");
+    const query = new URLSearchParams(given).toString();
+    location.hash = "#/" + encodeURI(event.target.dataset.route) + (query ? "?" + encodeURI(query) : "");
+  }
+
+  function step(by) {
+    const items = [...main.querySelectorAll(".item")].filter((each) => each.offsetParent !== null);
+    if (!items.length) return;
+    const now = items.findIndex((each) => each.classList.contains("here"));
+    const next = items[Math.min(Math.max(now + by, 0), items.length - 1)];
+    next.scrollIntoView({ block: "nearest" });
+    mark(next);
+  }
+
+  function open() {
+    const item = main.querySelector(".here");
+    const inside = item && (item.matches("a,summary") ? item : item.querySelector("a,summary"));
+    inside?.click();
+  }
+
+  function unfold() {
+    const folds = [...main.querySelectorAll("details")];
+    const some = folds.some((each) => !each.open);
+    for (const each of folds) each.open = some;
+  }
+
+  function theme() {
+    body.dataset.theme = isDark() ? "light" : "dark";
+    document.documentElement.style.colorScheme = body.dataset.theme;
+    redraw();
+  }
+
+  function redraw() {
+    for (const view of views.splice(0)) view.finalize();
+    for (const each of main.querySelectorAll("[data-chart]")) {
+      each.querySelector("div")?.remove();
+      drawChart(each);
+    }
+  }
+
+  const keys = document.getElementById("keys");
+  const KEYS = {
+    j: () => step(1), k: () => step(-1), u: () => history.back(), g: () => (location.hash = "#/"), e: unfold, t: theme,
+    "/": () => main.querySelector("[data-filter],input[type=search]")?.focus(), "?": () => keys.showModal(),
+  };
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.matches("input,select,textarea")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (event.key === "Enter" && event.target.classList.contains("here")) return open();
+    const act = KEYS[event.key];
+    if (act) {
+      event.preventDefault();
+      act();
+    }
+  });
+  document.getElementById("theme").addEventListener("click", theme);
+  document.getElementById("help").addEventListener("click", () => keys.showModal());
+  keys.addEventListener("click", () => keys.close());
+  dark.addEventListener("change", redraw);
+  addEventListener("hashchange", () => show(routeNow(), false));
+  show(routeNow(), false).then(follow);
+})();

@@ -1,0 +1,3 @@
+export { View, parse } from "vega";
+export { compile } from "vega-lite";
+export { expressionInterpreter } from "vega-interpreter";

@@ -1,0 +1,126 @@
+"""HTML out of plain values: templates that escape all they are given, and text in which nothing is invisible.
+
+Whatever a model or a program wrote comes through here, and leaves as text. Which pages there are, and what stands on
+them, is not decided here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexers.python import PythonLexer
+
+from workflow.labels import visible
+
+LONGEST = 4_000
+"""Characters of a text that are shown before the rest is folded."""
+MOST = 200_000
+"""Characters of a text that are on a page at all."""
+LONGEST_LINE = 300
+"""Characters of a text that is shown as one line."""
+LONGEST_PROGRAM = 200_000
+"""Characters of a program that are coloured."""
+
+
+def shown(text: str) -> str:
+    r"""`text` with control and format characters, and halves of surrogate pairs, as `\u202e`-style escapes."""
+    return visible(text)
+
+
+def one_line(text: str, most: int = LONGEST_LINE) -> str:
+    """A name or an excerpt as a part of one line."""
+    text = " ".join(visible(text[: 4 * most]).split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def long_text(text: str, longest: int = LONGEST) -> Markup:
+    """A block of text: what is beyond `longest` is folded, what is beyond `MOST` counted."""
+    head, rest = visible(text[:longest]), visible(text[longest:MOST])
+    left = len(text) - MOST
+    parts = [Markup('<pre class="text">{}</pre>').format(head)]
+    if rest:
+        told = f"{len(text) - longest:,} characters more"
+        parts.append(Markup('<details><summary>{}</summary><pre class="text">{}</pre></details>').format(told, rest))
+    if left > 0:
+        parts.append(Markup('<p class="note">{:,} further characters are in the file alone.</p>').format(left))
+    return Markup("").join(parts)
+
+
+def python(source: str, marked: frozenset[int] = frozenset()) -> Markup:
+    """A program with syntax colours and numbered lines, each with the id `line-N`; those that are `marked` stand out."""
+    text = visible(source[:LONGEST_PROGRAM])
+    if len(text) > LONGEST_PROGRAM // 2:  # colours for so much would take seconds
+        return long_text(source)
+    formatter = HtmlFormatter(nowrap=True, classprefix="py-")
+    lines = highlight(text, PythonLexer(stripnl=False), formatter).rstrip("\n").split("\n")
+    rows = (
+        Markup('<span class="line{}" id="line-{}"><i>{}</i>{}\n</span>').format(
+            " marked" if number in marked else "",
+            number,
+            number,
+            Markup(line),  # what pygments made of it is escaped
+        )
+        for number, line in enumerate(lines, 1)
+    )
+    return Markup('<pre class="code">{}</pre>').format(Markup("").join(rows))
+
+
+def data(value: Any) -> Markup:
+    """Plain values for the page's script, as a JSON block. What could end the block is escaped."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup('<script type="application/json">{}</script>').format(Markup(text))
+
+
+def count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def figure(number: float | None, digits: int = 3) -> str:
+    """A number with so many significant digits, `–` for none."""
+    if number is None:
+        return "–"
+    return f"{number:,.0f}" if abs(number) >= 10**digits else f"{number:.{digits}g}"
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def seconds(taken: float | None) -> str:
+    if taken is None:
+        return "–"
+    if taken < 120:
+        return f"{taken:.2f} s" if taken < 10 else f"{taken:.0f} s"
+    minutes, left = divmod(round(taken), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("viewer", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for function in (shown, one_line, long_text, python, data, count, figure, percent, seconds):
+        made.filters[function.__name__] = function
+    return made
+
+
+def render(template: str, **values: Any) -> Markup:
+    """A template of `viewer/templates` with these values, each of them escaped."""
+    return Markup(_templates().get_template(template).render(**values))
+
+
+__all__ = ["Markup", "escape", "render"]

@@ -1,0 +1,116 @@
+"""Pages over HTTP, on loopback alone, for whoever knows the address: a token in it keeps out everybody else on the
+machine, and other pages in the same browser.
+
+    GET /TOKEN/                   the document
+    GET /TOKEN/page?route=R       {"title", "html", "version"} of a page
+    GET /TOKEN/version?route=R    text that changes when the page does
+
+It writes nothing and answers nothing else. What pages say is the site's business.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+from viewer.document import policy, scripts, served
+from viewer.sites import NoSuchPage, Site
+
+HOST = "127.0.0.1"
+REQUEST_S = 30.0
+"""Seconds in which a client has to say what it wants."""
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, site: Site, port: int = 0) -> None:
+        """Raises OSError where the port is taken; 0 is any that is free."""
+        self.site = site
+        self.token = secrets.token_urlsafe(24)
+        self.document = served(site)
+        self.policy = policy(scripts(), "'self'")
+        super().__init__((HOST, port), _Handler)
+
+    @property
+    def address(self) -> str:
+        """What to open; it holds the token."""
+        return f"http://{HOST}:{self.server_port}/{self.token}/"
+
+    def answer(self, path: str) -> tuple[int, str, str]:
+        """Status, type and text for what is asked behind the token."""
+        asked = urlsplit(path)
+        route = parse_qs(asked.query).get("route", [self.site.home])[0]
+        try:
+            if asked.path == "":
+                return 200, "text/html", self.document
+            if asked.path == "version":
+                return 200, "text/plain", self.site.version(route)
+            if asked.path == "page":
+                version = self.site.version(route)  # before the page: what comes between is seen at the next look
+                page = self.site.page(route)
+                told = {"title": page.title, "html": str(page.body), "version": version}
+                return 200, "application/json", json.dumps(told)
+        except NoSuchPage as error:
+            return 404, "text/plain", str(error)
+        except OSError as error:
+            return 404, "text/plain", f"cannot read {error.filename}: {error.strerror}"
+        return 404, "text/plain", ""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    timeout = REQUEST_S
+    protocol_version = "HTTP/1.1"
+    server_version = "metaagent"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        token, _, path = self.path.removeprefix("/").partition("/")
+        known = hmac.compare_digest(token.encode(), self.server.token.encode())
+        if not known or self.headers.get("Host") not in self._names():
+            self._send(404, "text/plain", "")  # says nothing about what is here
+            return
+        self._send(*self.server.answer(path))
+
+    def _names(self) -> tuple[str, ...]:
+        """Another name that leads here is some other page's trick."""
+        port = self.server.server_port
+        return f"{HOST}:{port}", f"localhost:{port}"
+
+    def _send(self, status: int, kind: str, text: str) -> None:
+        body = text.encode(errors="replace")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", self.server.policy)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(site: Site, port: int = 0) -> Iterator[Server]:
+    """A server that answers in threads of its own until the block ends."""
+    server = Server(site, port)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=10)
