@@ -1,6 +1,6 @@
 """See it: a run, a tree of runs, a training run or an evaluation as pages of HTML.
 
-Reads what is on disk: traces, `metrics.jsonl`, `results.jsonl`. A page is asked for by its route (`viewer.sites`), and goes
-into one self-contained file (`viewer.document`) or over a server on loopback (`viewer.server`). Not here: the same in a
-terminal (`metaagent.terminal`), and anything that runs, grades or trains.
+Reads what is on disk: traces, `metrics.jsonl`, `results.jsonl`. A page is asked for by its route (`viewer.sites`), and
+goes into one self-contained file (`viewer.document`) or over a server on loopback (`viewer.server`). Not here: the same
+in a terminal (`metaagent.terminal`), and anything that runs, grades or trains.
 """

@@ -53,7 +53,7 @@ def long_text(text: str, longest: int = LONGEST) -> Markup:
 
 
 def python(source: str, marked: frozenset[int] = frozenset()) -> Markup:
-    """A program with syntax colours and numbered lines, each with the id `line-N`; those that are `marked` stand out."""
+    """A program with syntax colours and numbered lines, each with the id `line-N`; `marked` ones stand out."""
     text = visible(source[:LONGEST_PROGRAM])
     if len(text) > LONGEST_PROGRAM // 2:  # colours for so much would take seconds
         return long_text(source)
