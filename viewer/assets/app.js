@@ -105,10 +105,11 @@
       background: "transparent",
       font: "system-ui, sans-serif",
       view: { stroke: null },
-      axis: { labelColor: faint, titleColor: faint, gridColor: line, domainColor: line, tickColor: line },
+      axis: { labelColor: faint, titleColor: faint, gridColor: line, domainColor: line, tickColor: line, titleFontWeight: 500 },
       legend: { labelColor: ink, titleColor: faint },
       title: { color: ink, anchor: "start", fontSize: 13 },
       text: { color: ink },
+      rule: { color: ink },
       header: { labelColor: ink, titleColor: faint },
     };
     const target = document.createElement("div");
