@@ -44,11 +44,11 @@ from speedrun.asked import asked
 from speedrun.kept import read
 from speedrun.pages import System, gate, page_of
 from speedrun.phases import SETTINGS
-from speedrun.plots import points
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import chosen, factor_of, tried
 from speedrun.variants import ARMS, COMPARISONS, GATE, START
 from trainer.disk import agree_on_settings, only_writer
+from viewer.charts import dots, png
 
 PAGES = Path(__file__).parents[1] / "docs" / "results"
 VERDICT, KEPT = "gate.json", "runs"
@@ -69,6 +69,13 @@ def system_of(shown: str, jobs: Sequence[Job], kept: Path) -> System:
 
 def systems_of(name: str, jobs: Mapping[str, Sequence[Job]], kept: Path) -> list[System]:
     return [system_of(shown, jobs[arm], kept) for shown, arm in COMPARISONS[name].systems.items()]
+
+
+def draw(name: str, systems: Sequence[System], pages: Path) -> None:
+    """The comparison's picture: of each seed the share of correct answers."""
+    means = {system.name: [fmean(each.values()) for each in system.rates()] for system in systems}
+    about = "share of held-out problems answered correctly (dots: seeds, line: mean)"
+    png(dots(means, title=COMPARISONS[name].title, value_title=about), pages / f"{name}.png")
 
 
 class Verdict(BaseModel):
@@ -131,8 +138,7 @@ def compare(
     run_all(chain.from_iterable(jobs.values()), settings, out, workers, kept)
     systems = systems_of(name, jobs, kept)
     pages.mkdir(parents=True, exist_ok=True)
-    means = {system.name: [fmean(each.values()) for each in system.rates()] for system in systems}
-    points(means, COMPARISONS[name].title, pages / f"{name}.png")
+    draw(name, systems, pages)
     page = pages / f"{name}.md"
     page.write_text(page_of(name, systems, command(name), rates), encoding="utf-8")
     if name == GATE:

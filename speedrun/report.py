@@ -12,16 +12,17 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from speedrun.plots import bars, curve
 from speedrun.settings import SpeedrunSettings
 from speedrun.teacher import AT_ONCE, STEPS
 from tasks.data import KINDS
 from trainer.evaluate import Attempt, PassRate, report_of, shares
 from trainer.run import METRICS, StepReport
+from viewer.charts import SERIES, Bar, Series, Spec, Steps, bars, lines, png, stages_of
 from workflow.failures import FailureKind
 from workflow.graph import GraphNode, structure
 
 NO_PROGRAM = "no program"
+GREY = "#808b97"
 REPORT = "report.json"
 PAGE = ("report.md", "accuracy.png", "training.png")
 """In a speedrun's folder, with REPORT."""
@@ -110,10 +111,44 @@ def write_report(
     )
     (out / REPORT).write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
     page, *pictures = (out / name for name in PAGE)
-    bars({system.name: system.rates for system in report.systems}, pictures[0])
-    curve(report.correct, report.ready, report.active, pictures[1])
+    draw(report, *pictures)
     page.write_text(page_of(report), encoding="utf-8")
     return page
+
+
+def draw(report: SpeedrunReport, accuracy: Path, training: Path) -> None:
+    """The two pictures, as PNG files."""
+    png(accuracy_chart(report), accuracy)
+    png(training_chart(report), training)
+
+
+def accuracy_chart(report: SpeedrunReport) -> Spec:
+    """Of each system, over all problems and by kind."""
+    found = [
+        Bar(group=group, series=system.name, value=rate.estimate, low=rate.low, high=rate.high)
+        for system in report.systems
+        for group, rate in zip(("all problems", *KINDS), system.rates, strict=True)
+    ]
+    title = "Held-out problems answered correctly"
+    # The first system is what the others are measured by.
+    return bars(found, title=title, value_title="share of correct answers", colours=(GREY, *SERIES))
+
+
+def training_chart(report: SpeedrunReport) -> Spec:
+    """Shares of correct executions and of programs that can run at each RL step."""
+    return lines(
+        Steps.single(len(report.correct)),
+        [
+            Series(name="correct runs", values=report.correct, colour=SERIES[2]),
+            Series(name="programs that can run", values=report.ready, colour=GREY),
+        ],
+        title="RL on training problems",
+        value_title="share",
+        bounds=(0.0, 1.0),
+        stages=stages_of(report.active),
+        name_stages=True,
+        height=240,
+    )
 
 
 def page_of(report: SpeedrunReport) -> str:

@@ -16,9 +16,9 @@ from speedrun.at_grpo.matchups import ARMS, COMPARISONS, Comparison
 from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, KeptRun
 from speedrun.intervals import Rates, difference, interval
 from speedrun.pages import moving, rates_table, signed, told
-from speedrun.plots import lines as plotted
-from speedrun.plots import points
 from trainer.run import StepReport
+from viewer.charts import Series, Spec, Steps, beside, dots, png
+from viewer.charts import lines as charted
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,8 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
     for each in shown:
         picture = f"{name}-{each.game}.png".replace("_", "-")
         solved = {system.name: [fmean(of.values()) for of in system.rates(SAMPLED)] for system in each.systems}
-        points(solved, GAMES[each.game].title, folder / picture)
+        about = "share of held-out levels solved (dots: seeds, line: mean)"
+        png(dots(solved, title=GAMES[each.game].title, value_title=about), folder / picture)
         lines += ["", f"## {GAMES[each.game].title}", "", *_solved(each.systems), "", f"![Levels solved]({picture})"]
         lines += ["", *_differences(comparison, each.systems)]
         if any(system.learned for system in each.systems):
@@ -188,6 +189,12 @@ def _agents(shown: Shown, folder: Path) -> list[str]:
         turns = {"turns to solve": system.curve(lambda step: step.turns_to_solve)}
         assert ARMS[system.name].learns
         picture = f"curves-{shown.game}-{'apart' if ARMS[system.name].apart else 'shared'}.png".replace("_", "-")
-        plotted([("reward of a turn", rewards), ("turns", turns)], system.name, folder / picture)
+        panels = [_over_steps("reward of a turn", rewards), _over_steps("turns", turns)]
+        png(beside(panels, system.name), folder / picture)
         found += [f"![{system.name}: rewards and turns]({picture})", ""]
     return found[:-1]
+
+
+def _over_steps(name: str, series: Mapping[str, Sequence[float]]) -> Spec:
+    steps = Steps.single(max(map(len, series.values()), default=0))
+    return charted(steps, [Series(name=line, values=values) for line, values in series.items()], value_title=name)

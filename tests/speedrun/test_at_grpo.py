@@ -234,7 +234,7 @@ class StepReportAgent:
 
 def test_a_page_by_hand(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("vl_convert")
     rows = {name: system(name, 30 + 10 * n, ARMS[name].learns) for n, name in enumerate(COMPARISONS["tree"].systems)}
     tuned = {"AT-GRPO, shared": {0.5: 0.2, 1.0: 0.4}}
     shown = Shown("plan_path", list(rows.values()), tuned, {"AT-GRPO, shared": 1.0})
@@ -261,7 +261,7 @@ def test_a_step_without_a_value_keeps_its_place() -> None:
 
 def test_curves_have_their_pictures(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("vl_convert")
     shown = Shown("sudoku", [system(name, 50) for name in COMPARISONS["curves"].systems], {}, {})
     page = write_page("curves", [shown], "c", tmp_path).read_text()
     pictures = [line.partition("](")[2].rstrip(")") for line in page.splitlines() if line.startswith("![")]

@@ -121,7 +121,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr(comparing, "run_all", lambda given, *_: jobs.extend(given))
     monkeypatch.setattr(comparing, "run_starts", lambda given, *_: jobs.extend(job.start for job in given))
     monkeypatch.setattr(comparing, "chosen", lambda *_: {"executor only": {0.5: 0.4, 1.0: 0.2}})
-    monkeypatch.setattr(comparing, "points", lambda *_: None)
+    monkeypatch.setattr(comparing, "png", lambda *_: None)
     return jobs
 
 

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 from attempts import AGENT, ENSEMBLE, TOOL, attempt, attempts
 
-from speedrun.report import Measured, SpeedrunReport, page_of, pattern, result_of
+from speedrun.report import (
+    Measured,
+    SpeedrunReport,
+    accuracy_chart,
+    draw,
+    page_of,
+    pattern,
+    result_of,
+    training_chart,
+)
 from speedrun.settings import SpeedrunSettings
 from tasks.data.miniature import KINDS
 
@@ -70,12 +79,22 @@ def test_the_page_says_above_only_where_intervals_do_not_overlap() -> None:
 
 
 def test_pictures_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from speedrun.plots import bars, curve, points
+    pytest.importorskip("vl_convert")
+    pictures = (tmp_path / "accuracy.png", tmp_path / "training.png")
+    draw(report(50, 60), *pictures)
+    for picture in pictures:
+        assert picture.read_bytes().startswith(b"\x89PNG")
 
+
+def test_charts_show_what_the_report_says() -> None:
     found = report(50, 60)
-    bars({system.name: system.rates for system in found.systems}, tmp_path / "bars.png")
-    curve(found.correct, found.ready, found.active, tmp_path / "curve.png")
-    points({"one": [0.1, 0.2], "two": [0.3, 0.3]}, "Title", tmp_path / "points.png")
-    for name in ("bars", "curve", "points"):
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    drawn = accuracy_chart(found)["layer"][0]["data"]["values"]
+    assert len(drawn) == 2 * (1 + len(KINDS))
+    assert drawn[0] == {
+        "group": "all problems", "name": "system 0", "y": 0.5, "said": "0.5",
+        "low": pytest.approx(found.systems[0].accuracy.low, abs=1e-6),
+        "high": pytest.approx(found.systems[0].accuracy.high, abs=1e-6), "interval": drawn[0]["interval"],
+    }  # fmt: skip
+    executor, line, _ = training_chart(found)["layer"]
+    assert [each["role"] for each in executor["data"]["values"]] == ["executor learns", "designer learns"]
+    assert [each["y"] for each in line["data"]["values"]] == [0.25, 0.5, 1.0, 0.9]

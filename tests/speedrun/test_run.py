@@ -21,7 +21,7 @@ from speedrun.variants import COMPARISONS
 from tasks.data.miniature import Difficulty
 from trainer.sft.fine_tuning import SFTSettings
 
-for needed in ("torch", "transformers", "matplotlib"):
+for needed in ("torch", "transformers", "vl_convert"):
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
