@@ -12,7 +12,7 @@ from trainer.run.memory import BadOption, Memory, engine_number_bytes, trained_p
 from trainer.run.needs import ClusterNeeds, GpuNeeds, PolicyNeeds, known_sizes, needs_on
 from trainer.run.one_process import OneProcess, local_engine
 from trainer.run.planning import Plan, PolicyPlan, SourcePlan, plan
-from trainer.run.run_folder import CHECKPOINTS, CONFIG, METRICS
+from trainer.run.run_folder import CHECKPOINTS, CONFIG, METRICS, TRACES
 from trainer.run.runtime import (
     PROBE_TOKENS,
     Lesson,
@@ -34,6 +34,7 @@ __all__ = [
     "METRICS",
     "NUMBER_BYTES",
     "PROBE_TOKENS",
+    "TRACES",
     "BadOption",
     "ClusterNeeds",
     "Gpu",
