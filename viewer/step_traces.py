@@ -195,7 +195,7 @@ def _failed(failure: Any) -> dict[str, str]:
 
 def _rewarded(event: dict[str, Any]) -> dict[str, Any]:
     total, terms = event.get("total"), event.get("terms")
-    if not isinstance(total, int | float) or not math.isfinite(total):
+    if type(total) not in (int, float) or not math.isfinite(total):
         return {}
     correct = isinstance(terms, list) and any(
         isinstance(term, dict) and term.get("name") == "correct" and term.get("value") == 1 for term in terms
