@@ -7,9 +7,9 @@ read by the pages of single runs.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,7 +195,7 @@ def _failed(failure: Any) -> dict[str, str]:
 
 def _rewarded(event: dict[str, Any]) -> dict[str, Any]:
     total, terms = event.get("total"), event.get("terms")
-    if type(total) not in (int, float) or not math.isfinite(total):
+    if not isinstance(total, int | float) or isinstance(total, bool) or not abs(total) <= sys.float_info.max:
         return {}
     correct = isinstance(terms, list) and any(
         isinstance(term, dict) and term.get("name") == "correct" and term.get("value") == 1 for term in terms

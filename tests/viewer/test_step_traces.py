@@ -84,6 +84,8 @@ def test_words_in_a_text_are_no_events(tmp_path: Path) -> None:
         '{"type":"reward"}',
         '{"type":"reward","total":"a lot","terms":[]}',
         '{"type":"reward","total":NaN,"terms":[]}',
+        '{"type":"reward","total":1e999,"terms":[]}',
+        '{"type":"reward","total":' + "9" * 400 + ',"terms":[]}',
         '{"type":"reward","total":true,"terms":{"a":1}}',
         '{"type":"reward","total":1.0,"terms":[1, null, {"name":"correct"}]}',
         '{"type":"run_ended","failure":[1]}',

@@ -17,13 +17,15 @@ SERIES = (EXECUTOR, DESIGNER, "#3f9560", "#9a6cc4", "#d0584f", "#2a9297", "#8c87
 """Told apart on white and on the page's dark paper: each has a contrast of 3 and more with both."""
 LONGEST_NAME = 48
 """Characters of a name in a legend or on an axis."""
+TOO_LARGE = 1e200
+"""Not to be drawn: sums with it would be infinite."""
 NARROW = 46
 """Characters that fit beside each other on a phone, in a legend."""
 
 
 def finite(values: Iterable[float | None]) -> list[float | None]:
     """With six digits; None for what cannot be drawn."""
-    return [None if value is None or not math.isfinite(value) else float(f"{value:.6g}") for value in values]
+    return [float(f"{value:.6g}") if value is not None and abs(value) < TOO_LARGE else None for value in values]
 
 
 def texts(values: Iterable[float | None]) -> list[str]:
