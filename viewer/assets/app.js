@@ -72,7 +72,8 @@
 
   async function follow() {
     const { route, version } = shown;
-    if (live && version !== null && !document.hidden) {
+    const typing = main.contains(document.activeElement) && document.activeElement.closest("form");
+    if (live && version !== null && !document.hidden && !typing) {
       try {
         const answer = await fetch("version?route=" + encodeURIComponent(route), { cache: "no-store" });
         if (answer.ok && (await answer.text()) !== version && shown.route === route) await show(route, true);
