@@ -111,7 +111,7 @@ def kinds(sql: sqlite3.Connection, wanted: TraceFilter, examples: int = EXAMPLES
         counts[kind] = counts.get(kind, 0) + often
         if len(shown.setdefault(kind, [])) < examples:
             shown[kind].append(Example(said, often, path))
-    return [Kind(kind, counts[kind], shown[kind]) for kind in sorted(counts, key=lambda kind: -counts[kind])]
+    return [Kind(kind, counts[kind], shown[kind]) for kind in sorted(counts, key=lambda kind: (-counts[kind], kind))]
 
 
 def totals(sql: sqlite3.Connection, wanted: TraceFilter) -> Totals:

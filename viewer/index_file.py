@@ -216,14 +216,17 @@ def _opened(path: Path, folder: str) -> tuple[tuple[sqlite3.Connection, sqlite3.
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         inode = os.fstat(file).st_ino
         os.close(file)
-        writer = _connected(path)
+        found: list[sqlite3.Connection] = []
         try:
-            if not _is_ours(writer, folder):
-                _make(writer, folder)
-            writer.executescript(SEEN)
-            return (_connected(path), writer), inode
+            found.append(_connected(path))
+            if not _is_ours(found[0], folder):
+                _make(found[0], folder)
+            found[0].executescript(SEEN)
+            found.append(_connected(path))
+            return (found[1], found[0]), inode
         except sqlite3.DatabaseError as error:
-            writer.close()
+            for each in found:
+                each.close()
             if again or error.sqlite_errorcode & 0xFF not in _DAMAGED:
                 raise
             _remove(path, inode)
@@ -240,7 +243,11 @@ def _remove(path: Path, inode: int) -> None:
 
 def _connected(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
-    connection.execute("PRAGMA synchronous = OFF")  # what a crash of the machine damages is made anew
+    try:
+        connection.execute("PRAGMA synchronous = OFF")  # what a crash of the machine damages is made anew
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

@@ -12,13 +12,14 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from viewer.line_ends import LONGEST_LINE, Line, Lines
 from workflow.trace import Answered, Rewarded, RunEnded, RunStarted, Trace
+from workflow.trace import Event as TraceEvent
 
 State = Literal["ended", "unfinished", "broken"]
 """`unfinished`: it is being written, or who wrote it was stopped. `broken`: a line of it is no event, or it cannot be
@@ -29,6 +30,7 @@ UNREADABLE = "it cannot be read"
 AFTER_THE_END = frozenset({"run_ended", "candidate", "turn_rewarded", "reward"})
 """Events with which a trace of a run that has ended may end."""
 _KIND = re.compile(rb'\{"t":([-+.0-9eE]{1,40}),"type":"([a-z_]{1,40})"[,}]')
+_KINDS = frozenset(get_args(get_type_hints(each)["type"])[0] for each in get_args(get_args(TraceEvent)[0]))
 _PREFIX = 120
 """Bytes in which it stands."""
 
@@ -96,8 +98,14 @@ def beginning(path: Path) -> RunStarted | None:
 
 def kind_of(line: bytes) -> str | None:
     """The type of an event by the beginning of its line; None where it does not begin as events do."""
-    seen = _KIND.match(line[:_PREFIX])
+    seen = _seen(line)
     return seen[2].decode() if seen else None
+
+
+def _seen(line: bytes) -> re.Match[bytes] | None:
+    """Time and type of an event, if a line begins as one that we write."""
+    seen = _KIND.match(line[:_PREFIX])
+    return seen if seen and seen[2].decode() in _KINDS else None
 
 
 def unreadable(size: int, mtime_ns: int, why: str) -> TraceSummary:
@@ -177,7 +185,7 @@ def _end(found: TraceSummary, lines: Lines) -> None:
     ended = False
     for number, line in enumerate(lines.backwards()):
         torn = number == 0 and not line.ends
-        seen = _KIND.match(lines.read(line, _PREFIX))
+        seen = _seen(lines.read(line, _PREFIX))
         if torn or seen is None:
             why = _why_not(lines, line)
             if why and torn and line.start:
@@ -254,7 +262,7 @@ def _look_through(found: TraceSummary, whole: bytes) -> None:
     """Find a line that is no event. What looks like one is believed."""
     for number, line in enumerate(whole.split(b"\n")[:-1], 1):
         text = line.rstrip()
-        if text and not (_KIND.match(text) and text.endswith(b"}")) and (why := why_no_event(text)):
+        if text and not (_seen(text) and text.endswith(b"}")) and (why := why_no_event(text)):
             return _broken(found, f"line {number}: {why}")
     return None
 

@@ -9,8 +9,10 @@ from workflow.completion import Completion, Usage
 from workflow.failures import Failure
 from workflow.trace import AgentTurn, Answered, Event, Rewarded, RewardTerm, RunEnded, RunStarted, event_to_json
 
-PROGRAM = 'from workflow import AgentNode, Workflow\nworkflow = Workflow("w").add_node(AgentNode("Solver", "Solve it."))\n'
-HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m"\'&{{ 7 * 7 }}\u2028</pre>'
+PROGRAM = (
+    'from workflow import AgentNode, Workflow\nworkflow = Workflow("w").add_node(AgentNode("Solver", "Solve it."))\n'
+)
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m\"'&{{ 7 * 7 }}\u2028</pre>"
 
 
 def failed(kind: str, message: str, **fields: object) -> Failure:

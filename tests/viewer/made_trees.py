@@ -95,7 +95,9 @@ def configured(run: Path, **changes: Any) -> TrainConfig:
     return config
 
 
-def grown(run: Path, config: TrainConfig, designer: Reply, executor: Reply, step: int = 3, seed: int = 1) -> QuestionTree:
+def grown(
+    run: Path, config: TrainConfig, designer: Reply, executor: Reply, step: int = 3, seed: int = 1
+) -> QuestionTree:
     """The tree of one question, as `trainer.run` has it grown; its traces lie in `place(run, step)`."""
     program = config.rollout.program
 
