@@ -136,19 +136,19 @@ def _said(summary: TraceSummary) -> tuple[str, str]:
     """What came of it, and how that is shown."""
     if summary.state != "ended":
         return summary.wrong, "bad" if summary.state == "broken" else "warn"
-    torn = f" ({summary.wrong})" if summary.wrong else ""
+    torn, plain = (f" ({summary.wrong})", "warn") if summary.wrong else ("", "less")
     if summary.failure is not None:
         left_out = ", left out of training" if summary.timed_out else ""
         return f"{summary.failure}{left_out}: {one_line(summary.message, LONGEST_SAID)}{torn}", "bad"
     if summary.answer is None:
-        return f"no answer{torn}", "less"
-    return f"answer: {one_line(summary.answer, LONGEST_SAID)}{torn}", "less"
+        return f"no answer{torn}", plain
+    return f"answer: {one_line(summary.answer, LONGEST_SAID)}{torn}", plain
 
 
 def _figures(summary: TraceSummary) -> list[str]:
     told = [] if summary.tokens is None else [f"{summary.tokens:,} tokens"]
     told += [] if summary.seconds is None else [seconds(summary.seconds)]
-    return [*told, bytes_told(summary.size), time.strftime("%Y-%m-%d %H:%M", time.gmtime(summary.mtime_ns / 1e9))]
+    return [*told, bytes_told(summary.size), time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(summary.mtime_ns / 1e9))]
 
 
 def bytes_told(size: int) -> str:

@@ -152,7 +152,7 @@ class Matrix:
             tone=tone(advantage),
             strength=strength(advantage),
             cells=[self._cell(design, run, largest) for run in design.runs],
-            best_and_worst=self._best_and_worst(design),
+            best_and_worst=best_and_worst(design, self.place, self.base),
         )
 
     def _cell(self, design: DesignOnDisk, run: RunOfDesign, largest: float) -> Cell:
@@ -175,15 +175,8 @@ class Matrix:
             advantage=_counted(samples) if self.by_turn and samples else signed(advantage),
             tone=tone(advantage),
             strength=strength(advantage),
-            note="" if plain else means + left_out,
+            note="" if plain else means.partition(":")[0] + left_out,
         )
-
-    def _best_and_worst(self, design: DesignOnDisk) -> str | None:
-        rewarded = [(run.reward, run.file) for run in design.runs if run.reward is not None]
-        if len({reward for reward, _ in rewarded}) < 2:
-            return None
-        best, worst = (each(rewarded, key=lambda one: one[0])[1] for each in (max, min))
-        return compare_route(f"{self.place}/{best}", f"{self.place}/{worst}", self.base)
 
     def _samples(self, design: DesignOnDisk, run: RunOfDesign) -> list[Credited]:
         return self.credit.executions.get((design.index, run.execution), []) if self.credit is not None else []
@@ -256,6 +249,15 @@ def _name(design: DesignOnDisk) -> str:
     if record is not None and record.graph is not None:
         return structure(record.graph)
     return "given program" if design.program is not None else "no design"
+
+
+def best_and_worst(design: DesignOnDisk, place: str, base: str = "") -> str | None:
+    """Route of a comparison of a design's best run with its worst; None where none is better than another."""
+    rewarded = [(run.reward, run.file) for run in design.runs if run.reward is not None]
+    if len({reward for reward, _ in rewarded}) < 2:
+        return None
+    best, worst = (each(rewarded, key=lambda one: one[0])[1] for each in (max, min))
+    return compare_route(f"{place}/{best}", f"{place}/{worst}", base)
 
 
 def compare_route(left: str, right: str, base: str = "") -> str:

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 from designer.sample import Design
 from trainer.disk import plain_files
 from viewer.list_page import list_page
+from viewer.matrix import best_and_worst
 from viewer.question_tree import design_of, read_tree
 from viewer.sites import NoSuchPage, Page
 from viewer.trace_filter import TraceFilter, parsed
@@ -71,7 +72,8 @@ class RunsSite:
         raise _nowhere(route)
 
     def routes(self) -> Iterator[str]:
-        """The list, how runs failed with examples, then page by page the runs and the trees that they belong to."""
+        """The list, how runs failed with examples, then page by page the runs and the trees that they belong to, with
+        comparisons that these propose."""
         self.index.wait()
         yield "list"
         for kind in self.index.kinds(TraceFilter()):
@@ -90,8 +92,17 @@ class RunsSite:
                 tree = f"tree/{PurePosixPath(found.path).parent}"
                 if found.step is not None and tree not in told:
                     told.add(tree)
-                    yield tree
+                    yield from self._routes_of_tree(tree.removeprefix("tree/"))
                 yield f"run/{found.path}"
+
+    def _routes_of_tree(self, place: str) -> Iterator[str]:
+        """A tree, and of each design its best run beside its worst."""
+        try:
+            tree = read_tree(self._question(place))
+        except (NoSuchPage, OSError):
+            return  # gone meanwhile
+        yield f"tree/{place}"
+        yield from filter(None, (best_and_worst(design, place) for design in tree.designs))
 
     def close(self) -> None:
         self.index.close()

@@ -42,7 +42,7 @@ class TraceFilter:
     failure: str = ""
     """A kind; `any` for some failure, `none` for a run that ended without one."""
     state: str = ""
-    """`ended`, `unfinished` or `broken`; `not-ended` for the last two."""
+    """`ended`, `unfinished` or `broken`; `not-whole` for the last two and for those whose last line is cut short."""
     correct: str = ""
     """`yes`, `no`, or `unknown` for no such reward."""
     least: float | None = None
@@ -99,8 +99,8 @@ class TraceFilter:
             yield "failure IS NULL AND state = 'ended'", []
         elif self.failure:
             yield "failure = ?", [self.failure]
-        if self.state == "not-ended":
-            yield "state IN ('unfinished', 'broken')", []
+        if self.state == "not-whole":
+            yield "(state != 'ended' OR wrong != '')", []
         elif self.state:
             yield "state = ?", [self.state]
         if self.correct == "unknown":
@@ -178,7 +178,7 @@ def _as_it_is(name: str, text: str) -> str:
 _READ: dict[str, Callable[[str, str], Any]] = {
     "q": _as_it_is,
     "failure": _one_of(*FAILURES),
-    "state": _one_of("ended", "unfinished", "broken", "not-ended"),
+    "state": _one_of("ended", "unfinished", "broken", "not-whole"),
     "correct": _one_of("yes", "no", "unknown"),
     "least": _number,
     "most": _number,

@@ -24,6 +24,7 @@ from viewer.folder_walk import Walk
 from viewer.graded_attempts import graded
 from viewer.index_answers import EXAMPLES, PER_PAGE, Kind, Listed, Totals
 from viewer.index_file import CHANGED, GRADE, NEXT, IndexClosed, IndexFile, is_busy
+from viewer.sites import NoSuchPage
 from viewer.trace_filter import TraceFilter
 from viewer.trace_summary import summarise, unreadable
 
@@ -110,11 +111,14 @@ class TraceIndex:
     def _ask(self, question: Callable[[sqlite3.Connection], Result]) -> Result:
         """Ask twice, as the first time may find the index damaged, which makes it anew."""
         try:
-            with self._file.reading() as sql:
-                return question(sql)
-        except sqlite3.DatabaseError:
-            with self._file.reading() as sql:
-                return question(sql)
+            try:
+                with self._file.reading() as sql:
+                    return question(sql)
+            except sqlite3.DatabaseError:
+                with self._file.reading() as sql:
+                    return question(sql)
+        except IndexClosed:
+            raise NoSuchPage("the viewer was closed") from None
 
     # Filling
 

@@ -46,6 +46,7 @@ def tree_page(tree: TreeOnDisk, place: str, base: str = "") -> Page:
         rows=rows,
         executions=[cell.execution for cell in rows[0].cells] if rows else [],
         by_turn=by_turn and credit is not None,
+        has_designer=any(design.design is not None for design in tree.designs),
         has_credit=credit is not None,
         calls=matrix.calls() if credit is not None and _has_calls(tree) else [],
         choices=choices,
@@ -71,9 +72,9 @@ def _choices(tree: TreeOnDisk, place: str) -> tuple[list[Choice], str, str]:
         for design, run in runs
     ]
     rewarded = [(run.reward, f"{place}/{run.file}") for _, run in runs if run.reward is not None]
-    if not rewarded:
-        return choices, "", ""
-    return choices, max(rewarded, key=lambda each: each[0])[1], min(rewarded, key=lambda each: each[0])[1]
+    if len({reward for reward, _ in rewarded}) > 1:
+        return choices, max(rewarded, key=lambda each: each[0])[1], min(rewarded, key=lambda each: each[0])[1]
+    return choices, choices[0].path if choices else "", choices[-1].path if choices else ""
 
 
 def _neighbour(tree: TreeOnDisk, place: str, base: str, by: int) -> tuple[str, str] | None:
@@ -103,7 +104,8 @@ def _facts(tree: TreeOnDisk, credit: Credit | None) -> list[tuple[str, str]]:
     known = [reward for reward in rewards if reward is not None]
     correct = sum(bool(run.summary and run.summary.correct) for _, run in tree.runs)
     rejected = sum(design.is_rejected for design in tree.designs)
-    facts = [("", f"{len(tree.designs)} designs × {len(tree.runs) // max(1, len(tree.designs))} executions")]
+    designs, runs = len(tree.designs), len(tree.runs) // max(1, len(tree.designs))
+    facts = [("", f"{designs} design{'' if designs == 1 else 's'} × {runs} execution{'' if runs == 1 else 's'}")]
     if known:
         facts.append(("mean reward", f"{figure(fmean(known))} over {len(known)} of {len(rewards)} executions"))
     facts.append(("correct", f"{correct} of {len(tree.runs)}"))
@@ -123,10 +125,14 @@ def _notes(tree: TreeOnDisk, why_not: str, by_turn: bool) -> list[str]:
     timed_out = sum(bool(run.summary and run.summary.timed_out) for _, run in tree.runs)
     if timed_out:
         are = "1 execution was" if timed_out == 1 else f"{timed_out} executions were"
-        notes.append(f"{are} ended by the wall clock and left out of training; the Designer's whole design with them.")
+        notes.append(
+            f"{are} ended by the wall clock and left out of training, and so was the design, for the Designer."
+        )
     if tree.config is not None and tree.step is not None:
         active = active_roles(tree.step, tree.config.schedule, tree.config.stage_length)
-        if active == {"designer"}:
+        if tree.config.rollout.program is not None:
+            pass  # there is but one role
+        elif active == {"designer"}:
             notes.append("At this step the Designer alone learned: advantages of agents changed nothing.")
         elif active == {"executor"}:
             notes.append("At this step agents alone learned: the Designer's advantages changed nothing.")

@@ -80,6 +80,11 @@ def test_how_a_run_ended(index: TraceIndex, name: str, mark: str, means: str, sa
     assert found.said.startswith(said)
 
 
+def test_traces_that_are_not_whole_can_be_asked_for(index: TraceIndex) -> None:
+    page = index.page(TraceFilter(state="not-whole"))
+    assert {each.path for each in page.rows} == {"half.jsonl", "torn.jsonl", "zero.jsonl"}
+
+
 def test_a_row_leads_to_its_tree_and_to_its_like(index: TraceIndex) -> None:
     found = of(index, "execution-02.jsonl")
     assert found.tree == f"tree/{TREE}"
@@ -173,4 +178,4 @@ def test_sizes_and_times() -> None:
         "0 B", "999 B", "1 kB", "1.23 MB", "5 GB"
     ]  # fmt: skip
     found = row(Indexed("a.jsonl", None, None, None, None, TraceSummary(size=10, mtime_ns=86_400_000_000_000)))
-    assert found.figures == ["10 B", "1970-01-02 00:00"]
+    assert found.figures == ["10 B", "1970-01-02 00:00 UTC"]

@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     write(made / "deep" / "b.jsonl", events(failure=failed("program_failed", "no")))
     write(made / ODD)
     for execution in range(2):
-        write(made / TREE / f"design-00-execution-0{execution}.jsonl")
+        write(made / TREE / f"design-00-execution-0{execution}.jsonl", events(reward=1.4 - execution))
     (made / "secret.txt").write_text("secret", encoding="utf-8")
     write(tmp_path / "outside.jsonl")
     (made / "link.jsonl").symlink_to(tmp_path / "outside.jsonl")
@@ -163,6 +163,9 @@ def test_what_is_worth_a_place_in_one_file(site: RunsSite, tmp_path: Path) -> No
         "run/a.jsonl", "run/deep/b.jsonl", f"run/{ODD}", *(f"run/{TREE}/design-00-execution-0{n}.jsonl" for n in (0, 1))
     }  # fmt: skip
     assert routes.count(f"tree/{TREE}") == 1
+    best_beside_worst = f"compare?left={TREE}/design-00-execution-00.jsonl&right={TREE}/design-00-execution-01.jsonl"
+    assert best_beside_worst in routes
+    assert best_beside_worst.replace("&", "&amp;") in site.page(f"tree/{TREE}").body
     written = document.write(site, tmp_path / "page.html")
     assert (written.pages, written.left_out) == (len(set(routes)), 0)
     text = (tmp_path / "page.html").read_text(encoding="utf-8")

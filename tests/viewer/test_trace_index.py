@@ -106,7 +106,7 @@ WANTED = {
     "failure=engine_failed": "",
     "state=broken": "f",
     "state=unfinished": "e",
-    "state=not-ended": "e f",
+    "state=not-whole": "e f",
     "correct=yes": "a",
     "correct=no": "b c d",
     "correct=unknown": "e f",
@@ -499,6 +499,8 @@ def test_closing_it_amid_the_work_is_quick(folder: Path) -> None:
     assert time.monotonic() - began < 5
     assert not index._thread.is_alive()
     index.close()
+    with pytest.raises(NoSuchPage, match="the viewer was closed"):
+        index.page(ALL)
 
 
 def test_what_an_index_file_holds_is_only_in_the_one_place(folder: Path, cache: Path) -> None:

@@ -264,7 +264,7 @@
   const keys = document.getElementById("keys");
   const KEYS = {
     j: () => step(1), k: () => step(-1), u: () => history.back(), g: () => (location.hash = "#/"), e: unfold, t: theme,
-    "/": () => main.querySelector("[data-filter],input[type=search]")?.focus(), "?": () => keys.showModal(),
+    "/": () => [...main.querySelectorAll("[data-filter],input[type=search]")].find((each) => each.offsetParent !== null)?.focus(), "?": () => keys.showModal(),
   };
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
