@@ -52,16 +52,18 @@ def long_text(text: str, longest: int = LONGEST) -> Markup:
     return Markup("").join(parts)
 
 
-def python(source: str, marked: frozenset[int] = frozenset()) -> Markup:
-    """A program with syntax colours and numbered lines, each with the id `line-N`; `marked` ones stand out."""
+def python(source: str, marked: frozenset[int] = frozenset(), prefix: str = "line") -> Markup:
+    """A program with syntax colours and numbered lines, each with the id `line-N` or with another `prefix`, as a page
+    may hold several; `marked` ones stand out."""
     text = visible(source[:LONGEST_PROGRAM])
     if len(text) > LONGEST_PROGRAM // 2:  # colours for so much would take seconds
         return long_text(source)
     formatter = HtmlFormatter(nowrap=True, classprefix="py-")
     lines = highlight(text, PythonLexer(stripnl=False), formatter).rstrip("\n").split("\n")
     rows = (
-        Markup('<span class="line{}" id="line-{}"><i>{}</i>{}\n</span>').format(
+        Markup('<span class="line{}" id="{}-{}"><i>{}</i>{}\n</span>').format(
             " marked" if number in marked else "",
+            prefix,
             number,
             number,
             Markup(line),  # what pygments made of it is escaped

@@ -5,7 +5,7 @@ A new reward goes into `reward` (of runs) or `turn_reward` (of turns), a new cre
 losses and weights (`trainer.update`).
 """
 
-from trainer.credit.advantages import ROLES, outcomes, samples_by_policy, silent_by_agent, silent_groups
+from trainer.credit.advantages import ROLES, credited, outcomes, samples_by_policy, silent_by_agent, silent_groups
 from trainer.credit.reward import FORMAT_WEIGHT, RewardFunction, conversations, correctness, paper_reward
 from trainer.credit.rules import RULES, SINGLE_TURNS, Outcome, RuleName
 from trainer.credit.stages import STAGE_LENGTH, Schedule, active_roles
@@ -29,6 +29,7 @@ __all__ = [
     "check_turns",
     "conversations",
     "correctness",
+    "credited",
     "outcomes",
     "paper_reward",
     "samples_by_policy",

@@ -9,6 +9,7 @@ from trainer.rollout.rollout import (
     Rollout,
     derived_seed,
     first_failure,
+    not_run,
     question_folder,
     retried,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "apportioned",
     "derived_seed",
     "first_failure",
+    "not_run",
     "question_folder",
     "retried",
 ]

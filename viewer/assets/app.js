@@ -72,7 +72,8 @@
 
   async function follow() {
     const { route, version } = shown;
-    if (live && version !== null && !document.hidden) {
+    const typing = main.contains(document.activeElement) && document.activeElement.closest("form");
+    if (live && version !== null && !document.hidden && !typing) {
       try {
         const answer = await fetch("version?route=" + encodeURIComponent(route), { cache: "no-store" });
         if (answer.ok && (await answer.text()) !== version && shown.route === route) await show(route, true);
@@ -264,7 +265,7 @@
   const keys = document.getElementById("keys");
   const KEYS = {
     j: () => step(1), k: () => step(-1), u: () => history.back(), g: () => (location.hash = "#/"), e: unfold, t: theme,
-    "/": () => main.querySelector("[data-filter],input[type=search]")?.focus(), "?": () => keys.showModal(),
+    "/": () => [...main.querySelectorAll("[data-filter],input[type=search]")].find((each) => each.offsetParent !== null)?.focus(), "?": () => keys.showModal(),
   };
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
