@@ -16,7 +16,7 @@ from viewer.attempt_rows import Row
 from viewer.evaluation_data import Evaluation
 from viewer.evaluation_page import Place
 from viewer.html import one_line, render
-from viewer.listing import Listed, holds, listed
+from viewer.listing import Listed, equals, holds, listed
 from viewer.sites import Page
 
 MOST_OPTIONS = 60
@@ -66,7 +66,7 @@ def chosen(rows: Sequence[Row], asked: Mapping[str, str]) -> Sequence[Row]:
     `domain`, `structure`, `verdict` and `problem`, and an `order`."""
     for name, value in _FIELDS.items():
         if wanted := asked.get(name):
-            rows = [row for row in rows if value(row) == wanted]
+            rows = [row for row in rows if equals(value(row), wanted)]
     if words := asked.get("words"):
         rows = [row for row in rows if holds(f"{row.problem} {row.task} {row.verdict} {row.structure_name}", words)]
     order = ORDERS.get(asked.get("order", ""))

@@ -20,6 +20,9 @@ from workflow.graph import Structure
 LONGEST_LINE = 1 << 26
 """Bytes of one attempt; a longer line counts as broken."""
 MOST_NUMBER = 2**53
+LONGEST_NAME = 300
+"""Characters of a problem's id, a task's name or a verdict that are kept; what is longer ends in a digest instead."""
+LONGEST_PATH = 500
 
 
 class Row(NamedTuple):
@@ -84,6 +87,15 @@ def _not_plausible(attempt: Attempt) -> str:
     return ""
 
 
+def name_of(text: str) -> str:
+    """What a row has of it. Two texts have two names."""
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 20]}…{_digest(text).hex()}"
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest()
+
+
 def row_of(attempt: Attempt, line: int, offset: int) -> Row:
     program = attempt.program
     tallies = attempt.usage.values()
@@ -92,20 +104,20 @@ def row_of(attempt: Attempt, line: int, offset: int) -> Row:
     return Row(
         line=line,
         offset=offset,
-        problem=attempt.problem,
+        problem=name_of(attempt.problem),
         attempt=attempt.attempt,
         digest=attempt.problem_digest,
-        task=intern(attempt.task),
+        task=intern(name_of(attempt.task)),
         domain=attempt.domain,
         correct=attempt.correct,
         answered=attempt.answered,
-        verdict=intern(attempt.verdict),
+        verdict=intern(name_of(attempt.verdict)),
         failure=attempt.failure,
         structure=attempt.structure,
-        program=b"" if program is None else hashlib.blake2b(program.encode(errors="replace"), digest_size=8).digest(),
+        program=b"" if program is None else _digest(program),
         tokens=sum(tally.usage.total_tokens for tally in tallies),
         calls=0 if executor is None else executor.calls,
         cost_usd=math.fsum(costs) if costs else None,
         seconds=attempt.duration_s,
-        trace=attempt.trace,
+        trace=attempt.trace if attempt.trace and len(attempt.trace) <= LONGEST_PATH else None,
     )

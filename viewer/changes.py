@@ -28,31 +28,32 @@ SAME_PATTERN: tuple[Design, ...] = ("same program", "same structure")
 
 
 class Pair(NamedTuple):
-    """One attempt at a problem in both evaluations."""
+    """One attempt at a problem in both evaluations; see `paired`."""
 
     before: Row
     after: Row
+    outcome: Outcome
+    design: Design
 
-    @property
-    def outcome(self) -> Outcome:
-        if self.before.correct:
-            return "same right" if self.after.correct else "broken"
-        return "fixed" if self.after.correct else "same wrong"
 
-    @property
-    def design(self) -> Design:
-        before, after = self.before, self.after
-        if before.structure is None or after.structure is None:
-            if before.structure == after.structure:
-                return "no program"
-            return "new program" if before.structure is None else "lost program"
-        if before.structure != after.structure:
-            return "designer flip"
-        return "same program" if before.program and before.program == after.program else "same structure"
+def paired(before: Row, after: Row) -> Pair:
+    return Pair(before, after, _outcome(before, after), _design(before, after))
 
-    @property
-    def gain(self) -> int:
-        return self.after.correct - self.before.correct
+
+def _outcome(before: Row, after: Row) -> Outcome:
+    if before.correct:
+        return "same right" if after.correct else "broken"
+    return "fixed" if after.correct else "same wrong"
+
+
+def _design(before: Row, after: Row) -> Design:
+    if before.structure is None or after.structure is None:
+        if before.structure == after.structure:
+            return "no program"
+        return "new program" if before.structure is None else "lost program"
+    if before.structure != after.structure:
+        return "designer flip"
+    return "same program" if before.program and before.program == after.program else "same structure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def match(before: Iterable[Row], after: Iterable[Row]) -> Matched:
     for row in after:
         half = earlier.get((row.problem, row.attempt))
         if half is not None and half.digest == row.digest:
-            pairs.append(Pair(half, row))
+            pairs.append(paired(half, row))
             continue
         unmatched += half is None
         other_text += half is not None
@@ -186,7 +187,7 @@ def compare(before: Iterable[Row], after: Iterable[Row]) -> Changes:
             if task
         },
         parts={
-            name: Part(_counts(by_design[name]), mean_interval(_gains(by_problem.values(), name)))
+            name: Part(_counts(by_design[name]), mean_interval(_gains(by_problem.values(), of=name)))
             for name in DESIGNS
             if name in by_design
         },
@@ -210,7 +211,13 @@ def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Key]) -> dict[Key, lis
 
 
 def _counts(pairs: Iterable[Pair]) -> Counts:
-    return Counts(**Counter(pair.outcome.replace(" ", "_") for pair in pairs))
+    found = Counter(pair.outcome for pair in pairs)
+    return Counts(
+        fixed=found["fixed"],
+        broken=found["broken"],
+        same_right=found["same right"],
+        same_wrong=found["same wrong"],
+    )
 
 
 def _problem(pairs: Sequence[Pair]) -> ProblemChange:
@@ -228,10 +235,14 @@ def _difference(pairs: Sequence[Pair]) -> Difference:
     )
 
 
-def _gains(problems: Iterable[Sequence[Pair]], design: Design | None = None) -> Iterator[float]:
+def _gains(problems: Iterable[Sequence[Pair]], of: Design | None = None) -> Iterator[float]:
     """Of each problem, what the pairs whose design fared so (None: all) add to the gain of its pass rate."""
     for pairs in problems:
-        yield sum(pair.gain for pair in pairs if design is None or pair.design == design) / len(pairs)
+        gain = 0
+        for before, after, _, design in pairs:
+            if of is None or design == of:
+                gain += after.correct - before.correct
+        yield gain / len(pairs)
 
 
 def _share(pairs: Sequence[Pair], *designs: Design) -> PassRate:

@@ -15,7 +15,7 @@ from viewer.evaluation_charts import Bar, interval_bars
 from viewer.evaluation_data import Evaluation
 from viewer.evaluation_page import ALL, Group, Place, groups_of, most, settings
 from viewer.html import render
-from viewer.listing import Listed, holds, listed
+from viewer.listing import Listed, equals, holds, listed
 from viewer.sites import Page
 
 MOST_SHOWN = 20
@@ -110,7 +110,7 @@ def changed_page(changes: Changes, asked: Mapping[str, str], both: Both) -> Page
     pairs: Sequence[Pair] = changes.matched.pairs
     for name, value in _FIELDS.items():
         if wanted := asked.get(name):
-            pairs = [pair for pair in pairs if value(pair) == wanted]
+            pairs = [pair for pair in pairs if equals(value(pair), wanted)]
     if words := asked.get("words"):
         pairs = [pair for pair in pairs if holds(_text(pair), words)]
     rows: Listed[Pair] = listed(pairs, asked)
@@ -132,7 +132,7 @@ def changed_page(changes: Changes, asked: Mapping[str, str], both: Both) -> Page
 
 
 def _text(pair: Pair) -> str:
-    rows = [text for row in pair for text in (row.structure_name, row.verdict)]
+    rows = [text for row in (pair.before, pair.after) for text in (row.structure_name, row.verdict)]
     return " ".join([pair.after.problem, pair.after.task, pair.outcome, SAID[pair.design], *rows])
 
 

@@ -110,7 +110,9 @@ def cost_scatter(points: Sequence[Point], cost: str, value: str) -> dict[str, An
 def _cost_scale(ordered: Sequence[Point]) -> dict[str, Any]:
     """From 0 where the cheapest is near it, since nothing costs less."""
     least, most = (ordered[0].cost, ordered[-1].cost) if ordered else (0.0, 0.0)
-    return {"domain": [0, 1.08 * most or 1]} if least < most / 4 else {"zero": False, "padding": 24}
+    if least == most:
+        return {"domain": [0, 2 * most or 1]}
+    return {"domain": [0, 1.08 * most]} if least < most / 4 else {"zero": False, "padding": 24}
 
 
 def _by_place(ordered: Sequence[Point]) -> dict[tuple[bool, bool], list[Point]]:

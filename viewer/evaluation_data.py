@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from trainer.disk import plain_files
 from trainer.evaluate import RESULTS, SETTINGS, Attempt, EvalReport, EvalSums
-from viewer.attempt_rows import LONGEST_LINE, Row, attempt_of, row_of
+from viewer.attempt_rows import LONGEST_LINE, Row, attempt_of, name_of, row_of
 from workflow.failures import FailureKind
 
 MOST_SETTINGS = 1 << 22
@@ -89,6 +89,8 @@ class _Progress:
 
     inode: int = 0
     offset: int = 0
+    last: bytes = b""
+    """The end of what has been read."""
     line: int = 0
     rows: list[Row] = field(default_factory=list)
     lines: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -99,6 +101,11 @@ class _Progress:
     broken: list[Broken] = field(default_factory=list)
     broken_count: int = 0
     torn: bool = False
+
+    def goes_on(self, file: BinaryIO) -> bool:
+        """Whether the file still holds what has been read of it."""
+        file.seek(self.offset - len(self.last))
+        return file.read(len(self.last)) == self.last
 
 
 class EvaluationReader:
@@ -134,7 +141,7 @@ class EvaluationReader:
         with open(plain_files.opened(self.results), "rb") as file:
             file.seek(row.offset)
             attempt = attempt_of(file.readline(LONGEST_LINE + 1))
-        if isinstance(attempt, str) or (attempt.problem, attempt.attempt) != (row.problem, row.attempt):
+        if isinstance(attempt, str) or (name_of(attempt.problem), attempt.attempt) != (row.problem, row.attempt):
             raise ValueError(f"{self.results}, line {row.line}, is not what it was. Fix: reload")
         return attempt
 
@@ -144,7 +151,7 @@ class EvaluationReader:
             return
         with open(plain_files.opened(self.results), "rb") as file:
             found = os.fstat(file.fileno())
-            if found.st_ino != self._progress.inode or found.st_size < self._progress.offset:
+            if found.st_ino != self._progress.inode or not self._progress.goes_on(file):
                 self._progress, self._overruled = _Progress(inode=found.st_ino), set()
             if self._take(file):  # attempts that were summed up are made anew in later lines: sum up without them
                 self._progress = _Progress(inode=found.st_ino)
@@ -161,6 +168,7 @@ class EvaluationReader:
                 break
             number, offset = at.line + 1, at.offset
             at.line, at.offset = number, file.tell()
+            at.last = line[-64:] if line.endswith(b"\n") else b""
             if number in self._overruled or not line.strip():
                 continue
             attempt = attempt_of(line)
@@ -179,7 +187,7 @@ class EvaluationReader:
                 kind = at.examples.setdefault(attempt.failure, {})
                 if len(kind) < MOST_EXAMPLES:
                     told = re.sub(r"\d+", "0", attempt.message[:200])
-                    kind.setdefault(told, Example(number, attempt.problem, attempt.message[:2000]))
+                    kind.setdefault(told, Example(number, name_of(attempt.problem), attempt.message[:2000]))
         return again
 
     def _snapshot(self) -> Evaluation:

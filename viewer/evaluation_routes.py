@@ -57,7 +57,7 @@ def routes_of_changes(changes: Changes) -> Iterator[str]:
 
 
 def _of_pair(pair: Pair) -> Iterator[str]:
-    before, after = pair
+    before, after = pair.before, pair.after
     if before.trace and after.trace:
         yield Place(name="").route("compare", left=before.trace, right=after.trace)
     yield from _of_attempt(after, Place(name=""))

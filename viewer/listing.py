@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import parse_qsl
 
+from workflow.labels import visible
+
 Item = TypeVar("Item")
 PER_PAGE = 200
 MOST_FIELDS = 20
@@ -56,7 +58,12 @@ def number_in(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
 
 
+def equals(text: str, wanted: str) -> bool:
+    """Whether the text is the wanted one, as it is or as a form shows it."""
+    return text == wanted or visible(text) == visible(wanted)
+
+
 def holds(text: str, words: str) -> bool:
-    """Whether all words stand in the text, in any order, whatever their case."""
-    text = text.lower()
-    return all(word in text for word in words.lower().split())
+    """Whether all words stand in the text as it is shown, in any order, whatever their case."""
+    text = visible(text).lower()
+    return all(word in text for word in visible(words).lower().split())
