@@ -66,7 +66,7 @@ def interval_bars(bars: Sequence[Bar], axis: str, *, differences: bool = False) 
     }
     return {
         **_frame([_datum(bar, 100 if differences else 1) for bar in bars]),
-        "height": {"step": BAR_STEP},
+        "height": BAR_STEP * max(len(bars), 1),
         "encoding": {"y": y, **offset, "tooltip": _TOOLTIP},
         "layer": [
             {

@@ -229,7 +229,7 @@ def _made_by(path: Path) -> tuple[dict[str, Any], str]:
     try:
         found = json.loads(plain_files.read(path, MOST_SETTINGS))
     except FileNotFoundError:
-        return {}, f"there is no {path.name} that says how the attempts were made"
+        return {}, f"{path.name}, which says how the attempts were made, is missing"
     except OSError as error:
         return {}, f"{path.name} cannot be read: {error.strerror}"
     except (ValueError, RecursionError) as error:

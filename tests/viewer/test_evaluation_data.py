@@ -197,7 +197,7 @@ def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         EvaluationReader(tmp_path / "nowhere").read()
     found = EvaluationReader(tmp_path).read()
-    assert (found.rows, "there is no" in found.unread) == ([], True)
+    assert (found.rows, "is missing" in found.unread) == ([], True)
     os.mkfifo(tmp_path / RESULTS)
     with pytest.raises(OSError, match="no plain file"):
         EvaluationReader(tmp_path).read()

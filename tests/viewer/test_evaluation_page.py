@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     assert "30 broken lines of results.jsonl are left out" in text
     assert "line 10 Invalid JSON" in text
     assert "And 10 more." in text
-    assert "The last line of results.jsonl has no end" in text
+    assert "the last line of results.jsonl has no end" in text
     assert "evaluation.json does not say how the attempts were made" in text
 
 
