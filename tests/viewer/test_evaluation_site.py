@@ -35,8 +35,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
         told = f"run {read.name} with {'a' if graph else 'no'} graph at {base} from {first}"
         return Page(title="a run", body=Markup("<p>{}</p>").format(told))
 
-    def compare_page(left: Path, right: Path, names: tuple[str, str]) -> Page:
-        told = f"{names[0]}: {left.parent.parent.name}; {names[1]}: {right.parent.parent.name}"
+    def compare_page(left: Path, right: Path, *, names: tuple[str, str], routes: tuple[str, str]) -> Page:
+        told = f"{names[0]}: {left.parts[-3]}; {names[1]}: {right.parts[-3]} at {' '.join(routes)}"
         return Page(title="two runs", body=Markup("<p>{}</p>").format(told))
 
     module("traces", read_run=lambda path: path)
@@ -69,7 +69,7 @@ def test_every_route_has_its_page(site: EvaluationSite) -> None:
         "before/run/traces/c-0.jsonl": "run c-0.jsonl with a graph at before/run/traces/c-0.jsonl from 0",
         "changes": "From SFT to RL: what changed",
         "changed?outcome=broken": "1 to 1 of 1 that were asked for, of 3",
-        "compare?left=traces%2Fa-0.jsonl&right=traces%2Fa-0.jsonl": "SFT: SFT; RL: RL",
+        "compare?left=traces%2Fa-0.jsonl&right=traces%2Fa-0.jsonl": "SFT: SFT; RL: RL at before/run/traces/a-0.jsonl run/traces/a-0.jsonl",
     }
     for route, text in said.items():
         found, _ = read_page(str(site.page(route).body))
