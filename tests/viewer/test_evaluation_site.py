@@ -69,7 +69,9 @@ def test_every_route_has_its_page(site: EvaluationSite) -> None:
         "before/run/traces/c-0.jsonl": "run c-0.jsonl with a graph at before/run/traces/c-0.jsonl from 0",
         "changes": "From SFT to RL: what changed",
         "changed?outcome=broken": "1 to 1 of 1 that were asked for, of 3",
-        "compare?left=traces%2Fa-0.jsonl&right=traces%2Fa-0.jsonl": "SFT: SFT; RL: RL at before/run/traces/a-0.jsonl run/traces/a-0.jsonl",
+        "compare?left=traces%2Fa-0.jsonl&right=traces%2Fa-0.jsonl": (
+            "SFT: SFT; RL: RL at before/run/traces/a-0.jsonl run/traces/a-0.jsonl"
+        ),
     }
     for route, text in said.items():
         found, _ = read_page(str(site.page(route).body))
