@@ -11,28 +11,13 @@ them differ by more than that it is too narrow (three seeds, standard deviation 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
+
+from trainer.evaluate import Interval as Interval
 
 RESAMPLES = 2000
 Rates = Mapping[str, float]
 """Of one seed: the share of right attempts at each problem, by its id."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    mean: float
-    low: float
-    high: float
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-    def apart(self, other: Interval) -> bool:
-        return self.low > other.high or self.high < other.low
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 def interval(seeds: Sequence[Rates]) -> Interval:

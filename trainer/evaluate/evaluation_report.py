@@ -1,32 +1,35 @@
-"""Sums up the attempts of an evaluation. A pure function of them; making them is `trainer.evaluate.evaluation`'s
-business."""
+"""Sums up the attempts of an evaluation, one after the other, and keeps none of them. Making them is
+`trainer.evaluate.evaluation`'s business, showing a report `metaagent.commands.eval`'s and `viewer`'s."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from trainer.evaluate.attempts import Attempt
 from trainer.evaluate.metrics import (
+    AgentCounts,
     Diversity,
     PassRate,
     Spread,
-    diversity,
-    failure_counts,
-    grouped,
     pass_at_powers,
     pass_rate,
-    shares,
     spread,
 )
 from workflow.answers import Domain
 from workflow.failures import FailureKind
-from workflow.graph import GraphNode
+from workflow.graph import Structure
 from workflow.usage import PolicyRole, Tally
 
-Name = TypeVar("Name", bound=Hashable)
+Name = TypeVar("Name")
+Grades = dict[str, list[bool]]
+"""By a problem's id."""
+_MANY = 1000
+"""Tallies that wait to be added up."""
 NO_PROGRAM = "none"
 """What stands in `EvalReport.structures` for designs that may not run."""
 
@@ -72,66 +75,89 @@ class EvalReport(_Frozen):
     """Seconds per attempt: design, run and grade."""
 
 
-def report_of(attempts: Sequence[Attempt]) -> EvalReport:
+class EvalSums:
+    """What a report on attempts is made of, kept small: `add` them in any order, and ask for the `report` at any time.
+
+    Per attempt it holds a few numbers, and per problem its id; no program and no graph.
+    """
+
+    def __init__(self) -> None:
+        self.grades: Grades = {}
+        self._by_task: dict[str, Grades] = {}
+        self._by_domain: dict[Domain, Grades] = {}
+        self._structures: dict[Structure | None, list[int]] = {}
+        self._answered = 0
+        self._failures: Counter[FailureKind] = Counter()
+        self._agents = AgentCounts()
+        self._given: set[str | None] = set()
+        self._replies: dict[PolicyRole, list[int]] = {}
+        self._turns: list[int] = []
+        self._tallies: dict[PolicyRole, list[Tally]] = {}
+        self._seconds = array("d")
+
+    def add(self, attempt: Attempt) -> None:
+        for grades in (
+            self.grades,
+            self._by_domain.setdefault(attempt.domain, {}),
+            *([self._by_task.setdefault(attempt.task, {})] if attempt.task else []),
+        ):
+            grades.setdefault(attempt.problem, []).append(attempt.correct)
+        row = self._structures.setdefault(attempt.structure, [0, 0])
+        row[0] += 1
+        row[1] += attempt.correct
+        self._answered += attempt.answered
+        if attempt.failure is not None:
+            self._failures[attempt.failure] += 1
+        if attempt.graph is not None and (attempt.designer == "policy" or attempt.program not in self._given):
+            self._agents.add(attempt.graph)
+            if attempt.designer != "policy":
+                self._given.add(attempt.program)
+        for role, tokens in attempt.reply_tokens.items():
+            self._replies.setdefault(role, []).extend(tokens)
+        for role, tally in attempt.usage.items():
+            tallies = self._tallies.setdefault(role, [])
+            tallies.append(tally)
+            if len(tallies) > _MANY:
+                tallies[:] = [Tally.total(tallies)]
+        if attempt.correct and attempt.turns is not None:
+            self._turns.append(attempt.turns)
+        self._seconds.append(attempt.duration_s)
+
+    def report(self) -> EvalReport:
+        roles: tuple[PolicyRole, ...] = ("designer", "executor")
+        by_role: dict[PolicyRole, Tally] = {
+            role: Tally.total(self._tallies[role]) for role in roles if role in self._tallies
+        }
+        attempts = len(self._seconds)
+        return EvalReport(
+            problems=len(self.grades),
+            attempts=attempts,
+            accuracy=pass_rate([*self.grades.values()]) if self.grades else None,
+            pass_at=pass_at_powers([*self.grades.values()]),
+            by_task=_rates(self._by_task),
+            by_domain=_rates(self._by_domain),
+            answered=self._answered / max(attempts, 1),
+            structures={
+                name or NO_PROGRAM: StructureRow(share=made / attempts, attempts=made, correct=correct / made)
+                for name, (made, correct) in sorted(self._structures.items(), key=lambda item: -item[1][0])
+            },
+            failures=dict(self._failures.most_common()),
+            diversity=self._agents.diversity(),
+            reply_tokens={role: spread(self._replies[role]) for role in roles if self._replies.get(role)},
+            turns=spread(self._turns) if self._turns else None,
+            usage=Tally.total(by_role.values()),
+            usage_by_role=by_role,
+            attempt_s=spread(self._seconds),
+        )
+
+
+def report_of(attempts: Iterable[Attempt]) -> EvalReport:
     """The report on some attempts; their order does not matter."""
-    grades = grouped((attempt.problem, attempt.correct) for attempt in attempts)
-    roles: tuple[PolicyRole, ...] = ("designer", "executor")
-    tallies: dict[PolicyRole, list[Tally]] = {
-        role: [attempt.usage[role] for attempt in attempts if role in attempt.usage] for role in roles
-    }
-    replies: dict[PolicyRole, list[int]] = {
-        role: [n for attempt in attempts for n in attempt.reply_tokens.get(role, [])] for role in roles
-    }
-    return EvalReport(
-        problems=len(grades),
-        attempts=len(attempts),
-        accuracy=pass_rate(grades) if grades else None,
-        pass_at=pass_at_powers(grades),
-        by_task=_rates((attempt for attempt in attempts if attempt.task), lambda attempt: attempt.task),
-        by_domain=_rates(attempts, lambda attempt: attempt.domain),
-        answered=sum(attempt.answered for attempt in attempts) / max(len(attempts), 1),
-        structures=_structures(attempts),
-        failures=failure_counts(attempt.failure for attempt in attempts),
-        diversity=diversity(_designs(attempts)),
-        reply_tokens={role: spread(each) for role, each in replies.items() if each},
-        turns=_turns_to_solve(attempts),
-        usage=Tally.total(tally for each in tallies.values() for tally in each),
-        usage_by_role={role: Tally.total(each) for role, each in tallies.items() if each},
-        attempt_s=spread(attempt.duration_s for attempt in attempts),
-    )
-
-
-def _turns_to_solve(attempts: Iterable[Attempt]) -> Spread | None:
-    turns = [attempt.turns for attempt in attempts if attempt.correct and attempt.turns is not None]
-    return spread(turns) if turns else None
-
-
-def _rates(attempts: Iterable[Attempt], name: Callable[[Attempt], Name]) -> dict[Name, PassRate]:
-    groups: dict[Name, list[Attempt]] = {}
+    sums = EvalSums()
     for attempt in attempts:
-        groups.setdefault(name(attempt), []).append(attempt)
-    return {
-        key: pass_rate(grouped((attempt.problem, attempt.correct) for attempt in group))
-        for key, group in groups.items()
-    }
+        sums.add(attempt)
+    return sums.report()
 
 
-def _structures(attempts: Sequence[Attempt]) -> dict[str, StructureRow]:
-    rows = {}
-    for structure, share in shares(attempt.structure for attempt in attempts).items():
-        grades = [attempt.correct for attempt in attempts if attempt.structure == structure]
-        row = StructureRow(share=share, attempts=len(grades), correct=sum(grades) / len(grades))
-        rows[structure or NO_PROGRAM] = row
-    return rows
-
-
-def _designs(attempts: Iterable[Attempt]) -> list[GraphNode]:
-    """The graph of each design that was made."""
-    seen: set[str | None] = set()
-    designs = []
-    for attempt in attempts:
-        if attempt.graph is None or (attempt.designer != "policy" and attempt.program in seen):
-            continue
-        seen.add(attempt.program)
-        designs.append(attempt.graph)
-    return designs
+def _rates(groups: Mapping[Name, Grades]) -> dict[Name, PassRate]:
+    return {name: pass_rate([*grades.values()]) for name, grades in groups.items()}

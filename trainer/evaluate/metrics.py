@@ -130,23 +130,38 @@ class Diversity(_Frozen):
     """The ten most frequent names with how many agents have them (Table 9)."""
 
 
+class AgentCounts:
+    """The agents of designs, counted as they come; no design is kept. An agent that its workflow uses in several places
+    (same name, same prompt) counts once."""
+
+    def __init__(self) -> None:
+        self._designs = 0
+        self._names: Counter[str] = Counter()
+        self._prompts: Counter[str] = Counter()
+
+    def add(self, graph: GraphNode) -> None:
+        agents = {(node.name, node.prompt) for node in graph.walk() if node.base == "AgentNode"}
+        self._designs += 1
+        self._names.update(name for name, _ in agents)
+        self._prompts.update(prompt for _, prompt in agents)
+
+    def diversity(self) -> Diversity:
+        agents = self._names.total()
+        return Diversity(
+            designs=self._designs,
+            agents=agents,
+            role_names=len(self._names),
+            unique_prompts=sum(count == 1 for count in self._prompts.values()) / agents if agents else 0.0,
+            top_names=dict(sorted(self._names.items(), key=lambda item: (-item[1], item[0]))[:10]),
+        )
+
+
 def diversity(graphs: Iterable[GraphNode]) -> Diversity:
-    """Of the agents of some designs. An agent that its workflow uses in several places (same name, same prompt) counts
-    once."""
-    designs = [
-        dict.fromkeys((node.name, node.prompt) for node in graph.walk() if node.base == "AgentNode") for graph in graphs
-    ]
-    agents = [agent for design in designs for agent in design]
-    names = Counter(name for name, _ in agents)
-    prompts = Counter(prompt for _, prompt in agents)
-    alone = sum(prompts[prompt] == 1 for _, prompt in agents)
-    return Diversity(
-        designs=len(designs),
-        agents=len(agents),
-        role_names=len(names),
-        unique_prompts=alone / len(agents) if agents else 0.0,
-        top_names=dict(sorted(names.items(), key=lambda item: (-item[1], item[0]))[:10]),
-    )
+    """Of the agents of some designs, as `AgentCounts` counts them."""
+    counts = AgentCounts()
+    for graph in graphs:
+        counts.add(graph)
+    return counts.diversity()
 
 
 def grouped(pairs: Iterable[tuple[Key, bool]]) -> list[list[bool]]:
