@@ -6,6 +6,7 @@ Pure; what did run is `viewer.run_order`'s.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,6 +15,8 @@ from workflow.graph import GraphNode
 
 MOST_NODES = 2_000
 """Nodes of a program that are looked at."""
+_BEHIND = 1e-6
+"""What keeps nodes that belong behind the same one in their order."""
 TASK = "task"
 """What a program starts by itself, as with `asyncio.gather`, runs under this name and an index."""
 
@@ -96,6 +99,35 @@ class ProgramGraph:
         else:
             return []
         return [end for part in chosen for end in self.ends(part, first)]
+
+    def positions(self, asked: Sequence[Path | None], unused: Sequence[Path]) -> dict[Path, float]:
+        """Where nodes that were not asked belong among those that were, which are in order: behind what stands before
+        them in the program, else before what stands behind them."""
+        spans: dict[Path, tuple[float, float]] = {}
+        found: dict[Path, float] = {}
+
+        def note(path: Path, at: float) -> None:
+            for length in range(len(path) + 1):
+                low, high = spans.get(path[:length], (at, at))
+                spans[path[:length]] = min(low, at), max(high, at)
+
+        for at, path in enumerate(asked):
+            if path is not None:
+                note(path, float(at))
+        roots: list[Path] = [path for path in self.nodes if len(path) == 1]
+        for number, path in enumerate(unused):
+            at = float(len(asked))
+            for length in range(len(path) - 1, -1, -1):
+                parts = self.parts.get(path[:length], []) if length else roots
+                place = parts.index(path[: length + 1]) if path[: length + 1] in parts else 0
+                before = [spans[part][1] for part in parts[:place] if part in spans]
+                behind = [spans[part][0] for part in parts[place + 1 :] if part in spans]
+                if before or behind:
+                    at = before[-1] + (number + 1) * _BEHIND if before else behind[0] - 0.5
+                    break
+            found[path] = at
+            note(path, at)
+        return found
 
 
 def program_graph(graph: GraphNode) -> ProgramGraph:

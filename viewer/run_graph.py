@@ -68,6 +68,8 @@ class _Drawing:
         self._ran: dict[Path, Path] = {}
         """Nodes of the program to paths of the run."""
         self._ids: dict[Place, str] = {}
+        self._at_place: dict[str, int] = {}
+        """By id: what comes before what."""
         self._frames: dict[Path, str] = {}
         self.nodes: list[dict[str, Any]] = []
         self.edges: list[dict[str, Any]] = []
@@ -81,19 +83,30 @@ class _Drawing:
         unused = self._unused(MOST_BOXES - len(shown))
         self._make_frames([path for path, _ in shown], [self._ran.get(path, path) for path in unused])
         self._box(_START, ["question"], "end")
-        for place in shown:
-            at = self._done[place]
-            goto = next((target for act in at.acts if (target := self._goto(act.index))), None)
-            self._box(place, lines_of(place, at), state_of(place, at, self._outcome), goto)
+        for place in self._in_order(shown, unused):
+            path, kind = place
+            if kind == "unused":
+                self._box(place, [name_of(self._program.nodes[path].name), "not asked"], "unused")
+            elif place in self._done:
+                at = self._done[place]
+                goto = next((target for act in at.acts if (target := self._goto(act.index))), None)
+                self._box(place, lines_of(place, at), state_of(place, at, self._outcome), goto)
+            else:
+                self._box(place, [], "join")
         if left:
             self.notes.append(f"{len(left):,} more places at which the run worked are drawn as one box.")
             self._ids.update(dict.fromkeys(left, self._box(_MORE, [f"{len(left):,} more"], "ran")))
-        for path in unused:
-            self._box((path, "unused"), [name_of(program.nodes[path].name), "not asked"], "unused")
-        for place in self._order.joins.values():
-            self._box(place, [], "join")
         self._box(_END, *ending(self._outcome))
         self._arrows()
+
+    def _in_order(self, shown: list[Place], unused: list[Path]) -> list[Place]:
+        """Places, joins behind the last that leads to them, and where they belong agents that were not asked."""
+        at: dict[Place, float] = {place: float(number) for number, place in enumerate(shown)}
+        for (_, sources, _), join in self._order.joins.items():
+            at[join] = max(at.get(source, float(len(shown))) for source in sources) + 0.5
+        known = [self._known.get(path) for path, _ in shown]
+        at |= {(path, "unused"): place for path, place in self._program.positions(known, unused).items()}
+        return sorted(at, key=lambda place: at[place])
 
     def _fit(self, program: ProgramGraph) -> None:
         """Take what the program's graph says, if it is the graph of what ran."""
@@ -120,6 +133,7 @@ class _Drawing:
 
     def _box(self, place: Place, lines: list[str], state: str, goto: str | None = None) -> str:
         self._ids[place] = f"n{len(self.nodes)}"
+        self._at_place[self._ids[place]] = len(self.nodes)
         path = self._ran.get(place[0], place[0])
         parent = self._frames.get(path) or self._around(path)
         node: dict[str, Any] = {"id": self._ids[place], "lines": lines, "state": state}
@@ -171,11 +185,12 @@ class _Drawing:
     def _arrows(self) -> None:
         taken: Counter[tuple[str, str]] = Counter()
         labels: dict[tuple[str, str], set[str]] = defaultdict(set)
-        names = self._names()
+        names, joins = self._names(), set(self._order.joins.values())
         for (source, target), count in self._order.follows.items():
             pair = self._ids[source], self._ids[target]
             taken[pair] += count
-            labels[pair].add(names.get((source[0], target[0]), ""))
+            joined = {source, target} & joins
+            labels[pair].add("" if joined else names.get((source[0], target[0]), ""))
         start, end = self._ids[_START], self._ids[_END]
         for place in self._order.first:
             taken[start, self._ids[place]] += 1
@@ -194,7 +209,9 @@ class _Drawing:
                 self._edge(source, target, label, "unused")
 
     def _edge(self, source: str, target: str, label: str, state: str) -> None:
-        told = {"label": one_line(label, 30)} if label else {}
+        told: dict[str, Any] = {"label": one_line(label, 30)} if label else {}
+        if self._at_place[target] < self._at_place[source]:
+            told["back"] = True
         self.edges.append({"from": source, "to": target, "state": state} | told)
 
     def _names(self) -> dict[tuple[Path, Path], str]:

@@ -24,8 +24,8 @@ _IDLE_S = 0.25
 """Seconds without work that mean something: a jail needs a few milliseconds from one request to the next."""
 _BESIDE = 16
 """Acts that are looked at for what began together."""
-MOST_CROSSING = 9
-"""Arrows from all to all of some places; more go through a join."""
+MOST_WAYS_IN = 100
+"""Places and parts that are noted one by one as what came before."""
 _INDEXED = re.compile(r"(.*)\[(\d+)\]", re.DOTALL)
 
 
@@ -138,15 +138,16 @@ class Order:
     last: list[Place] = field(default_factory=list)
     places: dict[Place, None] = field(default_factory=dict)
     """All at which something was done: in order, those side by side by their indices."""
-    joins: dict[object, Place] = field(default_factory=dict)
-    """Where many wait for many: places of the kind `join`, at which nothing happens."""
+    joins: dict[tuple[tuple[str, ...], tuple[Place, ...], tuple[Place, ...]], Place] = field(default_factory=dict)
+    """Where several wait for several: places of a node at which nothing is done."""
 
-    def lead(self, sources: Sequence[Place], targets: Sequence[Place], where: object) -> None:
-        """Work goes from all sources to all targets."""
-        if min(len(sources), len(targets)) > 1 and len(sources) * len(targets) > MOST_CROSSING:
-            join = self.joins.setdefault((where, *sources[:1], *targets[:1]), ((), f"join {len(self.joins)}"))
-            self.lead(sources, [join], where)
-            self.lead([join], targets, where)
+    def lead(self, sources: Sequence[Place], targets: Sequence[Place], node: tuple[str, ...]) -> None:
+        """In a node, work goes from all sources to all targets, by way of a join where both are several."""
+        if min(len(sources), len(targets)) > 1:
+            key = node, tuple(sources), tuple(targets)
+            join = self.joins.setdefault(key, (node, f"join {len(self.joins)}"))
+            self.lead(sources, [join], node)
+            self.lead([join], targets, node)
         else:
             self.follows.update((source, target) for source in sources for target in targets)
 
@@ -163,7 +164,7 @@ def _walk(
 ) -> tuple[list[Place], list[Place]]:
     """The places at which the work of a node begins and ends, after those `before`; notes all that is in between."""
     entered = order.entered.setdefault(node, [])
-    entered += [place for place in before[:MOST_CROSSING] if place not in entered]
+    entered += [place for place in before[:MOST_WAYS_IN] if place not in entered]
     first: list[Place] = []
     last = list(before)
     came_from = [""]
@@ -177,7 +178,7 @@ def _walk(
             ends.update(dict.fromkeys(exit_))
         if first:  # what leads to the first step is for whoever runs this node to say
             order.lead(last, list(begins), node)
-        if len(came_from) * len(step) <= MOST_CROSSING**2:
+        if len(came_from) * len(step) <= MOST_WAYS_IN**2:
             passed.update((source, segment) for source in came_from for segment in step)
         first, last, came_from = first or list(begins), list(ends), list(step)
     return first, last if first else []
@@ -199,13 +200,7 @@ def _steps(acts: Sequence[Act], depth: int) -> list[dict[str, list[Act]]]:
         if not steps or not steps[-1].takes(segment, acts, place, depth):
             steps.append(_Step(parallel=index_of(segment) is not None))
         steps[-1].add(segment, act)
-    merged: list[_Step] = []
-    for step in steps:
-        if merged and step.parallel and merged[-1].parallel and merged[-1].places == step.places:
-            merged[-1].join(step)  # the same once more, such as the next round of a debate
-        else:
-            merged.append(step)
-    return [step.acts for step in merged]
+    return [step.acts for step in steps]
 
 
 def _part(act: Act, depth: int) -> str:
@@ -221,10 +216,8 @@ class _Step:
     ended: dict[str, float] = field(default_factory=dict)
     indices: dict[int | None, str] = field(default_factory=dict)
     end: float = -math.inf
-
-    @property
-    def places(self) -> set[Place]:
-        return {act.place for acts in self.acts.values() for act in acts}
+    overlapped: bool = False
+    """Whether parts did work at the same time: an engine may well have served them one after the other."""
 
     def takes(self, segment: str, acts: Sequence[Act], place: int, depth: int) -> bool:
         """Whether the next act is still a part of this step."""
@@ -233,11 +226,14 @@ class _Step:
             return index is None and not self.parallel and segment in self.acts
         if self.indices.get(index, segment) != segment:
             return False  # another node under this index: what ran side by side before is over
-        start = acts[place].start
+        act = acts[place]
+        if act.begins and act.kind == "agent" and len(act.path) == depth + 1 and segment in self.acts:
+            return False  # an agent works once where nodes run side by side: they run once more
+        start = act.start
         if start < self.end - _AT_ONCE_S:
             return True  # others are still under way
         beside = [act for act in acts[place : place + _BESIDE] if act.start <= start + _IDLE_S]
-        return not any(self._waited(_part(act, depth), act) for act in beside)
+        return not self.overlapped or not any(self._waited(_part(act, depth), act) for act in beside)
 
     def _waited(self, segment: str, act: Act) -> bool:
         """Whether a part was idle while others worked, and went on when they were done: it waited for them."""
@@ -246,10 +242,7 @@ class _Step:
 
     def add(self, segment: str, act: Act) -> None:
         self.indices.setdefault(index_of(segment), segment)
+        self.overlapped = self.overlapped or (segment not in self.acts and act.start < self.end - _AT_ONCE_S)
         self.ended[segment] = max(self.ended.get(segment, -math.inf), act.end)
         self.end = max(self.end, act.end)
         self.acts.setdefault(segment, []).append(act)
-
-    def join(self, other: _Step) -> None:
-        for segment, acts in other.acts.items():
-            self.acts.setdefault(segment, []).extend(acts)

@@ -49,7 +49,7 @@ class Row:
     """Number of the agent, 0 for the program."""
     kind: str
     title: str
-    time: str
+    time: str = ""
     facts: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     state: str = ""
@@ -108,13 +108,8 @@ class Rows:
     def row(self, indices: Sequence[int]) -> Row:
         event: Event = self._trace.events[indices[0]]
         path = getattr(event, "path", "")
-        row = Row(
-            indices[0],
-            self._cast.number_of(path),
-            event.type,
-            self._cast.label_of(path),
-            f"at {seconds(span(event)[0])}",
-        )
+        row = Row(indices[0], self._cast.number_of(path), event.type, self._cast.label_of(path))
+        row.time = f"at {seconds(span(event)[0])}"
         if isinstance(event, Printed):
             self._printed(row, indices)
         else:

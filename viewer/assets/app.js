@@ -141,8 +141,8 @@
     return made;
   }
 
-  // {nodes: [{id, lines: [text, ...], state, goto, parent?, group?}], edges: [{from, to, label?, state}]}; a node without
-  // lines is a point at which edges meet
+  // {nodes: [{id, lines: [text, ...], state, goto, parent?, group?}], edges: [{from, to, label?, state, back?}]}; a node
+  // without lines is a point at which edges meet; an edge that goes back does not put its source above its target
   function drawGraph(holder) {
     const told = json(holder);
     const graph = new dagre.graphlib.Graph({ compound: true, multigraph: true });
@@ -151,14 +151,15 @@
     graph.setGraph({ rankdir: "TB", nodesep: 24, ranksep: told.nodes.some((node) => node.group) ? 74 : 36, marginx: 8, marginy: 8 });
     for (const node of told.nodes) {
       const around = told.nodes.find((each) => each.id === node.parent);
-      const width = Math.max(Math.min(wide(node.lines), 260), around ? wide(around.lines) / inside(around.id).length - 30 : 0);
+      const width = Math.max(Math.min(wide(node.lines), 260), around ? wide(around.lines) / Math.max(1, inside(around.id).length - 1) - 30 : 0);
       if (node.group) graph.setNode(node.id, { node });
       else graph.setNode(node.id, node.lines.length ? { node, width, height: 16 + 16 * node.lines.length } : { node, width: 8, height: 8 });
     }
     for (const node of told.nodes) if (node.parent) graph.setParent(node.id, node.parent);
     told.edges.slice().reverse().forEach((edge, place) => { // dagre places leftmost what comes last
       const label = edge.label || "";
-      graph.setEdge(edge.from, edge.to, { edge, width: label.length * 6 + (edge.from === edge.to ? 30 : 0), height: label ? 14 : 0, labelpos: "c" }, "e" + place);
+      const ends = edge.back ? [edge.to, edge.from] : [edge.from, edge.to];
+      graph.setEdge(...ends, { edge, width: label.length * 6 + (edge.from === edge.to ? 30 : 0), height: label ? 14 : 0, labelpos: "c" }, "e" + place);
     });
     dagre.layout(graph);
     const { width, height } = graph.graph();
@@ -169,7 +170,7 @@
     svg("path", { d: "M0 0 L8 4 L0 8 z", class: "tip" }, tip);
     const edges = graph.edges().map((key) => graph.edge(key));
     for (const { edge, points } of edges) {
-      const d = edge.from === edge.to ? loop(graph.node(edge.from)) : bent(points);
+      const d = edge.from === edge.to ? loop(graph.node(edge.from)) : bent(edge.back ? points.slice().reverse() : points);
       svg("path", { d, class: `edge ${edge.state || ""}`, "marker-end": "url(#tip)" }, picture);
     }
     for (const node of told.nodes.filter((each) => each.group)) drawNode(graph.node(node.id), picture);
