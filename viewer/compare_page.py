@@ -6,6 +6,7 @@ What they have in common before that is folded. How two runs are compared is `vi
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from viewer.bounded_text import BoundedTexts
@@ -14,10 +15,10 @@ from viewer.html import Markup, figure, one_line, render, shown
 from viewer.run_agents import cast_of
 from viewer.run_facts import facts_of
 from viewer.run_outcome import outcome_of
-from viewer.run_rows import Row, Rows
+from viewer.run_rows import Row, Rows, row_groups
 from viewer.sites import Page, link
 from viewer.traces import ReadRun
-from workflow.trace import Trace
+from workflow.trace import AgentTurn, CandidateDrawn, Trace, TurnRewarded
 
 MOST_ROWS = 60
 """Events of either run that are shown from the first difference on, and of those before it."""
@@ -59,7 +60,9 @@ def compare_page(
     routes: tuple[str, str] = ("", ""),
 ) -> Page:
     """`names` are what to call the runs, `routes` those of their own pages. Never raises for what is in a trace."""
-    found = compared(left.trace, right.trace)
+    traces = left.trace, right.trace
+    found = compared(*traces)
+    starts = _starts(found, traces)
     texts = BoundedTexts()
     first = found.first
     a, b = left.trace.started, right.trace.started
@@ -78,9 +81,9 @@ def compare_page(
         if found.events is not None and found.events is not first
         else None,
         "same": found.same,
-        "before": _before(left.trace, right.trace, found, texts),
         "most": MOST_ROWS,
-        "after": [_after(read.trace, at, texts) for read, at in ((left, _at(found, 0)), (right, _at(found, 1)))],
+        "before": _before(traces, starts, texts),
+        "after": [_after(trace, start, texts) for trace, start in zip(traces, starts, strict=True)],
     }
     title = " and ".join(one_line(name, 60) for name in names)
     return Page(title=f"{title} compared", body=render("run_compare.html", **values))
@@ -160,28 +163,34 @@ def _side_by_side(left: str, right: str) -> list[Line]:
     return lines
 
 
-def _at(found: Comparison, side: int) -> int | None:
-    if found.events is None:
-        return None
-    return found.events.right if side else found.events.left
+def _starts(found: Comparison, traces: Sequence[Trace]) -> list[int]:
+    """From which event on the runs are shown side by side. What stands at an agent's turn is where the turn is."""
+    places: list[int] = []
+    given = (None, None) if found.events is None else (found.events.left, found.events.right)
+    for trace, at in zip(traces, given, strict=True):
+        at = len(trace.events) if at is None else at
+        event = trace.events[at] if at < len(trace.events) else None
+        if isinstance(event, (CandidateDrawn, TurnRewarded)):
+            turns = (i for i, each in enumerate(trace.events) if isinstance(each, AgentTurn) and each.key == event.key)
+            at = min(at, next(turns, at))
+        places.append(at)
+    return places
 
 
-def _rows(trace: Trace, indices: list[int], texts: BoundedTexts) -> list[Row]:
+def _rows(trace: Trace, groups: list[list[int]], texts: BoundedTexts) -> list[Row]:
     rows = Rows(trace, cast_of(trace), texts, goto=lambda index: None)
-    return [rows.row([index]) for index in indices]
+    return [rows.row(group) for group in groups]
 
 
-def _before(left: Trace, right: Trace, found: Comparison, texts: BoundedTexts) -> list[Row]:
+def _before(traces: Sequence[Trace], starts: Sequence[int], texts: BoundedTexts) -> list[Row]:
     """What both did before they part, as it is in the left run."""
-    mine, theirs = identities(left), identities(right)
-    ends = [len(trace.events) if (at := _at(found, side)) is None else at for side, trace in enumerate((left, right))]
-    same = [i for identity, i in mine.items() if identity in theirs and i < ends[0] and theirs[identity] < ends[1]]
-    return _rows(left, same[:MOST_ROWS], texts)
+    left, right = map(identities, traces)
+    same = {i for each, i in left.items() if i < starts[0] and each in right and right[each] < starts[1]}
+    groups = [group for group in row_groups(traces[0]) if same.issuperset(group)]
+    return _rows(traces[0], groups[:MOST_ROWS], texts)
 
 
-def _after(trace: Trace, at: int | None, texts: BoundedTexts) -> tuple[list[Row], int]:
+def _after(trace: Trace, start: int, texts: BoundedTexts) -> tuple[list[Row], int]:
     """From the first difference on, and how many are left out."""
-    if at is None:
-        return [], 0
-    indices = list(range(at, len(trace.events)))
-    return _rows(trace, indices[:MOST_ROWS], texts), max(0, len(indices) - MOST_ROWS)
+    groups = [group for group in row_groups(trace) if group[-1] >= start]
+    return _rows(trace, groups[:MOST_ROWS], texts), max(0, len(groups) - MOST_ROWS)

@@ -62,9 +62,9 @@ def fits(name: str, pieces: Pieces) -> bool:
     if not name.startswith(first) or not name[len(first) :].endswith(last):
         return False
     rest = name[len(first) : len(name) - len(last)]
-    for piece in middle:
+    for piece in filter(None, middle):
         _, found, rest = rest.partition(piece)
-        if piece and not found:
+        if not found:
             return False
     return any(piece for piece in pieces)  # a name of nothing fixed fits all
 

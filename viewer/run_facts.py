@@ -28,7 +28,10 @@ def facts_of(trace: Trace) -> list[tuple[str, str]]:
     if total.cache_hits + total.cache_misses:
         asked = total.cache_hits + total.cache_misses
         facts.append(
-            ("reply cache", f"{total.cache_hits:,} of {asked:,}, {count(total.hit_tokens)} tokens not paid again")
+            (
+                "reply cache",
+                f"{total.cache_hits:,} of {asked:,} replies, {count(total.hit_tokens)} tokens not paid again",
+            )
         )
     facts += [("time", seconds(ended.t))] if ended is not None else []
     sampling = same_sampling(turns)

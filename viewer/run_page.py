@@ -32,7 +32,6 @@ MOST_ROWS = 500
 MOST_AGENTS = 60
 """Rows of the agents' table, and agents that can be chosen."""
 _EXCERPT = 80
-_JUMPS = (("graph", "graph"), ("agents", "agents"), ("said", "conversation"), ("program", "program"))
 
 
 def run_page(
@@ -89,7 +88,7 @@ def run_page(
         "all_rows": len(groups),
         "cut": texts.cut,
         "program_rows": any(row.who == 0 for row in made),
-        "jumps": _JUMPS[: 3 if not program else None],
+        "jumps": _jumps(bool(cast.agents), bool(program)),
     }
     return Page(title=f"{one_line(read.name, _EXCERPT)}: {outcome.headline}", body=render("run.html", **values))
 
@@ -116,6 +115,16 @@ def _source(trace: Trace, outcome: Outcome, goto: Callable[[int], str | None]) -
         return Source(f"from {outcome.from_agent}, in none of whose replies it stands as it is")
     number = turn_numbers(trace)[outcome.turn]
     return Source(f"from {outcome.from_agent}, in reply {number}", goto(outcome.turn))
+
+
+def _jumps(agents: bool, program: bool) -> list[tuple[str, str]]:
+    """Elements of the page and what to call them."""
+    return [
+        ("graph", "graph"),
+        *([("agents", "agents")] if agents else []),
+        *([("program", "program")] if program else []),
+        ("said", "conversation"),
+    ]
 
 
 def _notes(lines: ProgramLines, cast: Cast, goto: Callable[[int], str | None]) -> Mapping[int, Markup]:
