@@ -14,7 +14,7 @@ from typing import Any
 
 from viewer.bounded_text import BoundedTexts
 from viewer.html import Markup, count, figure, render, seconds
-from viewer.prompts import prompt_of, turns_before
+from viewer.new_messages import prompt_of, turns_before
 from viewer.run_places import turn_numbers
 from viewer.token_heat import Words, heat_of, summary
 from workflow.completion import ChatMessage, Completion, Sampling

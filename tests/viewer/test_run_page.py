@@ -10,7 +10,7 @@ import pytest
 from inert import read_page, text_of
 from made_runs import agent, made, ran, turn
 
-from viewer.prompts import prompt_of
+from viewer.new_messages import prompt_of
 from viewer.run_outcome import FAILURES, LIMITS, outcome_of, stands_in
 from viewer.run_page import MOST_ROWS, run_page
 from viewer.run_site import RunSite
