@@ -78,7 +78,7 @@ def run_page(
         "question": BoundedTexts().block(question, 1_200) if question else None,
         "program": program,
         "lines": lines,
-        "notes": _notes(lines, cast, goto),
+        "notes": _notes(lines, cast, goto, outcome.line),
         "graph": drawn,
         "time": time_line(trace, cast.label_of, goto),
         "rows": made,
@@ -127,9 +127,13 @@ def _jumps(agents: bool, program: bool) -> list[tuple[str, str]]:
     ]
 
 
-def _notes(lines: ProgramLines, cast: Cast, goto: Callable[[int], str | None]) -> Mapping[int, Markup]:
-    """Behind lines of the program: the agents that are built there."""
+def _notes(
+    lines: ProgramLines, cast: Cast, goto: Callable[[int], str | None], failed: int | None
+) -> Mapping[int, Markup]:
+    """Behind lines of the program: the agents that are built there, and where it failed."""
     found: dict[int, list[Markup]] = defaultdict(list)
+    if failed is not None:
+        found[failed].append(Markup(' <span class="bad">failed here</span>'))
     for agent in cast.agents[:MOST_AGENTS]:
         target = next((id_ for index in agent.turns if (id_ := goto(index))), f"agent-{agent.number}")
         for line in agent.lines[:4]:

@@ -93,6 +93,7 @@ def test_a_failure_is_told_in_words_with_its_line() -> None:
     run = ended(ProgramFailed("ValueError", "no such thing", 2).record())
     told = shown(run)
     assert told.startswith("The program failed ValueError: no such thing (line 2) line 2 of the program")
+    assert "1a 2b failed here 3c" in told
     assert read_page(run_page(run).body).goes >= {"line-2"}
 
 
