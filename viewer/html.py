@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import json
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import jinja2
@@ -52,21 +54,28 @@ def long_text(text: str, longest: int = LONGEST) -> Markup:
     return Markup("").join(parts)
 
 
-def python(source: str, marked: frozenset[int] = frozenset(), prefix: str = "line") -> Markup:
+def python(
+    source: str,
+    marked: frozenset[int] = frozenset(),
+    prefix: str = "line",
+    notes: Mapping[int, Markup] | None = None,
+) -> Markup:
     """A program with syntax colours and numbered lines, each with the id `line-N` or with another `prefix`, as a page
-    may hold several; `marked` ones stand out."""
+    may hold several; `marked` ones stand out, and `notes` stand behind theirs."""
     text = visible(source[:LONGEST_PROGRAM])
     if len(text) > LONGEST_PROGRAM // 2:  # colours for so much would take seconds
         return long_text(source)
     formatter = HtmlFormatter(nowrap=True, classprefix="py-")
     lines = highlight(text, PythonLexer(stripnl=False), formatter).rstrip("\n").split("\n")
     rows = (
-        Markup('<span class="line{}" id="{}-{}"><i>{}</i>{}\n</span>').format(
+        Markup('<span class="line{}" id="{}-{}"><i>{}</i>{}{}
+</span>').format(
             " marked" if number in marked else "",
             prefix,
             number,
             number,
             Markup(line),  # what pygments made of it is escaped
+            (notes or {}).get(number, ""),
         )
         for number, line in enumerate(lines, 1)
     )
@@ -81,7 +90,13 @@ def data(value: Any) -> Markup:
     return Markup('<script type="application/json">{}</script>').format(Markup(text))
 
 
+ABSURD = 10**18
+"""Counts beyond it come from files that somebody made up."""
+
+
 def count(number: float) -> str:
+    if not -ABSURD < number < ABSURD:
+        return "not a number" if number != number else "over 10^18" if number > 0 else "under -10^18"
     return f"{number:,.0f}"
 
 
@@ -89,7 +104,7 @@ def figure(number: float | None, digits: int = 3) -> str:
     """A number with so many significant digits, `–` for none."""
     if number is None:
         return "–"
-    return f"{number:,.0f}" if abs(number) >= 10**digits else f"{number:.{digits}g}"
+    return count(number) if not abs(number) < 10**digits else f"{number:.{digits}g}"
 
 
 def percent(share: float | None) -> str:
@@ -97,7 +112,7 @@ def percent(share: float | None) -> str:
 
 
 def seconds(taken: float | None) -> str:
-    if taken is None:
+    if taken is None or not math.isfinite(taken):
         return "–"
     if taken < 120:
         return f"{taken:.2f} s" if taken < 10 else f"{taken:.0f} s"

@@ -45,4 +45,4 @@ class Site(Protocol):
 
 def link(route: str) -> str:
     """The address of a route within its document."""
-    return "#/" + quote(route, safe="/=&?,.")
+    return "#/" + quote(route, safe="/=&?,.", errors="replace")

@@ -143,19 +143,25 @@
     return made;
   }
 
-  // {nodes: [{id, lines: [text, ...], state, goto, parent?, group?}], edges: [{from, to, label?, state}]}
+  // {nodes: [{id, lines: [text, ...], state, goto, parent?, group?}], edges: [{from, to, label?, state, back?}]}; a node
+  // without lines is a point at which edges meet; an edge that goes back does not put its source above its target
   function drawGraph(holder) {
     const told = json(holder);
     const graph = new dagre.graphlib.Graph({ compound: true, multigraph: true });
-    graph.setGraph({ rankdir: "TB", nodesep: 24, ranksep: 34, marginx: 8, marginy: 8 });
+    const wide = (lines) => Math.max(...lines.map((line, place) => Math.min(line.length, 60) * (place ? 6 : 7.4)), 40) + 22;
+    const inside = (id) => told.nodes.filter((node) => node.parent === id);
+    graph.setGraph({ rankdir: "TB", nodesep: 24, ranksep: told.nodes.some((node) => node.group) ? 74 : 36, marginx: 8, marginy: 8 });
     for (const node of told.nodes) {
-      const wide = Math.max(...node.lines.map((line, place) => line.length * (place ? 6.2 : 7.6)), 40) + 22;
-      graph.setNode(node.id, node.group ? { node } : { node, width: Math.min(wide, 260), height: 16 + 16 * node.lines.length });
+      const around = told.nodes.find((each) => each.id === node.parent);
+      const width = Math.max(Math.min(wide(node.lines), 260), around ? wide(around.lines) / Math.max(1, inside(around.id).length - 1) - 30 : 0);
+      if (node.group) graph.setNode(node.id, { node });
+      else graph.setNode(node.id, node.lines.length ? { node, width, height: 16 + 16 * node.lines.length } : { node, width: 8, height: 8 });
     }
     for (const node of told.nodes) if (node.parent) graph.setParent(node.id, node.parent);
-    told.edges.forEach((edge, place) => {
+    told.edges.slice().reverse().forEach((edge, place) => { // dagre places leftmost what comes last
       const label = edge.label || "";
-      graph.setEdge(edge.from, edge.to, { edge, width: label.length * 6, height: label ? 14 : 0, labelpos: "c" }, "e" + place);
+      const ends = edge.back ? [edge.to, edge.from] : [edge.from, edge.to];
+      graph.setEdge(...ends, { edge, width: label.length * 6 + (edge.from === edge.to ? 30 : 0), height: label ? 14 : 0, labelpos: "c" }, "e" + place);
     });
     dagre.layout(graph);
     const { width, height } = graph.graph();
@@ -164,29 +170,44 @@
     const tip = svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
       svg("defs", {}, picture));
     svg("path", { d: "M0 0 L8 4 L0 8 z", class: "tip" }, tip);
-    const ordered = told.nodes.slice().sort((a, b) => (b.group ? 1 : 0) - (a.group ? 1 : 0));
-    for (const node of ordered) {
-      const { x, y, width: w, height: h } = graph.node(node.id);
-      const place = svg("g", { class: `node ${node.state || ""} ${node.group ? "group" : ""}`, transform: `translate(${x - w / 2},${y - h / 2})` }, picture);
-      svg("rect", { width: w, height: h, rx: 6 }, place);
-      node.lines.forEach((line, index) =>
-        svg("text", { x: node.group ? 8 : w / 2, y: node.group ? 14 : 20 + 16 * index, class: index ? "less" : "name", "text-anchor": node.group ? "start" : "middle" }, place, line.length > 38 ? line.slice(0, 37) + "…" : line));
-      svg("title", {}, place, node.lines.join("\n"));
-      if (node.goto) {
-        place.classList.add("goes");
-        place.setAttribute("tabindex", "0");
-        place.addEventListener("click", () => goTo(node.goto));
-        place.addEventListener("keydown", (event) => event.key === "Enter" && goTo(node.goto));
-      }
+    const edges = graph.edges().map((key) => graph.edge(key));
+    for (const { edge, points } of edges) {
+      const d = edge.from === edge.to ? loop(graph.node(edge.from)) : bent(edge.back ? points.slice().reverse() : points);
+      svg("path", { d, class: `edge ${edge.state || ""}`, "marker-end": "url(#tip)" }, picture);
     }
-    for (const key of graph.edges()) {
-      const { edge, points, x, y } = graph.edge(key);
-      const path = points.map((point, index) => `${index ? "L" : "M"}${point.x} ${point.y}`).join(" ");
-      svg("path", { d: path, class: `edge ${edge.state || ""}`, "marker-end": "url(#tip)" }, picture);
-      if (edge.label) svg("text", { x, y: y + 4, class: "less", "text-anchor": "middle" }, picture, edge.label);
+    for (const node of told.nodes.filter((each) => each.group)) drawNode(graph.node(node.id), picture);
+    for (const node of told.nodes.filter((each) => !each.group)) drawNode(graph.node(node.id), picture);
+    for (const { edge, x, y } of edges) {
+      const { x: right, width: w } = graph.node(edge.from);
+      const place = edge.from === edge.to ? { x: right + w / 2 + 26, "text-anchor": "start" } : { x, "text-anchor": "middle" };
+      if (edge.label) svg("text", { ...place, y: y + 4, class: "less" }, picture, edge.label);
     }
     holder.querySelector("svg")?.remove();
     holder.append(picture);
+  }
+
+  function drawNode({ node, x, y, width: w, height: h }, picture) {
+    const place = svg("g", { class: `node ${node.state || ""} ${node.group ? "group" : ""}`, transform: `translate(${x - w / 2},${y - h / 2})` }, picture);
+    svg("rect", { width: w, height: h, rx: 6 }, place);
+    const most = node.group ? Math.max(w / 5.6, 20) : 42;
+    node.lines.forEach((line, index) =>
+      svg("text", { x: node.group ? 8 : w / 2, y: (node.group ? 13 : 20) + (node.group ? 13 : 16) * index, class: index ? "less" : "name", "text-anchor": node.group ? "start" : "middle" }, place, line.length > most ? line.slice(0, most - 1) + "…" : line));
+    svg("title", {}, place, node.lines.join("\n"));
+    if (!node.goto) return;
+    place.classList.add("goes");
+    place.setAttribute("tabindex", "0");
+    place.addEventListener("click", () => goTo(node.goto));
+    place.addEventListener("keydown", (event) => event.key === "Enter" && goTo(node.goto));
+  }
+
+  const loop = ({ x, y, width: w }) => `M${x + w / 2} ${y - 8} C${x + w / 2 + 30} ${y - 22} ${x + w / 2 + 30} ${y + 22} ${x + w / 2} ${y + 8}`;
+
+  // A line through these points, without corners.
+  function bent(points) {
+    const at = ({ x, y }) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+    const between = (a, b) => ({ x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 });
+    const turns = points.slice(1, -1).map((point, index) => `Q${at(point)} ${at(index === points.length - 3 ? points.at(-1) : between(point, points[index + 2]))}`);
+    return `M${at(points[0])}` + (turns.length ? turns.join(" ") : ` L${at(points.at(-1))}`);
   }
 
   // What is done with keys and clicks
@@ -207,13 +228,18 @@
     target.focus({ preventScroll: true });
   }
 
+  // All inputs for the same rows count together: words that a row holds, or with data-by the value of one of its data.
   function narrow(input) {
-    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const inputs = [...main.querySelectorAll("[data-filter]")].filter((each) => each.dataset.filter === input.dataset.filter);
+    const tests = inputs.map((each) => {
+      if (each.dataset.by) return (row) => !each.value || row.dataset[each.dataset.by] === each.value;
+      const words = each.value.toLowerCase().split(/\s+/).filter(Boolean);
+      return (row) => !words.length || words.every((word) => row.textContent.toLowerCase().includes(word));
+    });
     const rows = main.querySelectorAll(input.dataset.filter);
     let left = 0;
     for (const row of rows) {
-      const text = row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => text.includes(word));
+      row.hidden = !tests.every((test) => test(row));
       left += !row.hidden;
     }
     const told = document.getElementById(input.dataset.told || "");
