@@ -24,6 +24,7 @@ COMMANDS = {
     "templates": "List the template bank, or print one template.",
     "doctor": "See what works on this machine, and how to mend the rest.",
     "trace": "Print the transcript of one run from its trace.",
+    "view": "See runs, trees, training runs and evaluations in a browser.",
     "demo": "Show the main job on a real problem, without a model.",
     "train": "Train Designer and Executor.",
     "simulate": "Predict a step's time on more nodes, and how to divide their GPUs.",

@@ -1,0 +1,71 @@
+"""`metaagent view`: a trace, a folder of traces, a training run or an evaluation as a page, in a file or served.
+
+What pages say is the viewer's business; here are only options, words and exit codes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metaagent.commands.outputs import PAGE, check_output
+from metaagent.terminal import ExitCode, note, stdout, usage_error
+from metaagent.watching import opened, wait_for_the_end
+from viewer import NoSuchPage, NothingToShow, Site, open_site, write
+
+
+def main(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A trace, a folder of traces, a training run's or an evaluation's.")
+    ],
+    before: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="An earlier evaluation: shows what has changed since.", file_okay=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="PAGE.html", help="The file to write.", dir_okay=False)
+    ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve it on this machine instead, following what still goes on.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Of --serve; 0 is any that is free.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Of --serve: open it in a browser.")] = True,
+) -> ExitCode:
+    """See runs, trees, training runs and evaluations in a browser.
+
+    Writes one file that needs nothing else, or serves all there is on loopback, at an address that nobody can guess.
+    """
+    if serve and out is not None:
+        usage_error("--serve writes no file. Fix: leave out --serve or --out")
+    try:
+        site = open_site(path, before)
+    except NothingToShow as error:
+        usage_error(str(error))
+    except OSError as error:
+        usage_error(f"cannot read {error.filename}: {error.strerror}")
+    try:
+        return _serve(site, port, browser) if serve else _write(site, out or Path(f"{path.resolve().stem}.html"))
+    finally:
+        site.close()
+
+
+def _serve(site: Site, port: int, browser: bool) -> ExitCode:
+    with opened(site, port=port, browser=browser):
+        wait_for_the_end()
+    return ExitCode.OK
+
+
+def _write(site: Site, out: Path) -> ExitCode:
+    check_output(out, PAGE)
+    try:
+        written = write(site, out)
+    except NoSuchPage as error:
+        usage_error(str(error))
+    except OSError as error:
+        usage_error(f"cannot write {out}: {error.strerror}")
+    stdout().print(f"{out}: {written.pages:,} pages, {written.bytes / 1e6:.1f} MB")
+    if written.left_out:
+        note(f"{written.left_out:,} pages would not fit into one file. Fix: --serve, which has all")
+    return ExitCode.OK

@@ -1,0 +1,96 @@
+"""What a command does while it does it: the reply that is being written, the programs that came of it, the run of one.
+
+In memory alone; a run's record is its trace. Nothing here asks, checks or runs anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from viewer.html import render
+from viewer.program_graph import static_graph
+from viewer.run_page import run_page
+from viewer.sites import NoSuchPage, Page, link
+from viewer.traces import ReadRun
+from workflow.failures import Finding
+from workflow.graph import GraphNode
+from workflow.trace import Event, Trace
+
+DESIGN, RUN = "design", "run"
+LAST_WRITTEN = 20_000
+"""Characters kept of what is being written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Designed:
+    """One program written for the problem, or why there is none."""
+
+    by: str
+    """Bank or engine."""
+    program: str | None
+    reason: str = ""
+    failure: str = ""
+    findings: Sequence[Finding] = ()
+    graph: GraphNode | None = None
+    chosen: bool = False
+
+
+class WorkSite:
+    """Is told what happens, from any thread, and shows it: a sink of a run's events among others."""
+
+    def __init__(self, problem: str, program: GraphNode | None = None) -> None:
+        """`program` is the graph of what runs, where nothing is designed before."""
+        self.home = DESIGN if program is None else RUN
+        self._problem, self._graph = problem, program
+        self._written = ""
+        self._designs: Sequence[Designed] = ()
+        self._events: list[Event] = []
+        self._changes = 0
+        self._lock = threading.Lock()
+
+    def written(self, piece: str) -> None:
+        with self._lock:
+            self._written = (self._written + piece)[-LAST_WRITTEN:]
+            self._changes += 1
+
+    def designed(self, designs: Sequence[Designed]) -> None:
+        with self._lock:
+            self._designs, self._written = designs, ""
+            self._graph = next((each.graph for each in designs if each.chosen), None)
+            self._changes += 1
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            self._events.append(event)
+            self._changes += 1
+
+    # As a site
+
+    def page(self, route: str) -> Page:
+        with self._lock:
+            events, graph, written = list(self._events), self._graph, self._written
+        if route == RUN:
+            return run_page(ReadRun(trace=Trace.model_construct(events=events), problems=()), graph=graph)
+        if route != DESIGN:
+            raise NoSuchPage(f"there is no page {route!r}")
+        drawn = [(each, each.graph and static_graph(each.graph)) for each in self._designs]
+        return Page(
+            title="Design",
+            body=render(
+                "design.html", problem=self._problem, designs=drawn, written=written, run=events and link(RUN)
+            ),
+        )
+
+    def version(self, route: str) -> str:
+        return str(self._changes)
+
+    def routes(self) -> Iterator[str]:
+        if self.home == DESIGN:
+            yield DESIGN
+        if self._events:
+            yield RUN
+
+    def close(self) -> None:
+        pass
