@@ -7,7 +7,7 @@ its own, from the import to the page:
 - cold: no index. The first page is there while the index is being filled; then the whole list;
 - again: with the index, and nothing changed: the first page, and until the folder has been looked through;
 - search: two words in 100,000 rows, a filter with an order, and the last page;
-- run and tree: the page of one run, where `viewer.run_page` is there, and of one question;
+- run and tree: the page of one run, where `viewer.run.run_page` is there, and of one question;
 - memory: the largest resident size of the process that filled the index, in MB.
 
     python -m benchmarks.viewer [--traces 1000 100000] [--write]
@@ -122,7 +122,7 @@ def _stays(event: Event) -> bool:
 def look(folder: Path, what: str) -> Figures:
     """Figures of one process, this one: `cold`, `again` or `pages`."""
     began = time.perf_counter()
-    from viewer.runs_site import RunsSite
+    from viewer.runs import RunsSite
 
     imported = time.perf_counter()
     site = RunsSite(folder)
@@ -149,7 +149,7 @@ def look(folder: Path, what: str) -> Figures:
             "failures": "list?failure=program_failed",
             "tree": f"tree/traces/{place}/question-0000",
         }
-        if importlib.util.find_spec("viewer.run_page") is not None:
+        if importlib.util.find_spec("viewer.run.run_page") is not None:
             routes["run"] = f"run/traces/{place}/question-0000/design-00-execution-00.jsonl"
         for name, route in routes.items():
             took = []

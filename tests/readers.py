@@ -160,6 +160,7 @@ READERS: dict[str, Reader] = {
     "reasoning": reader(ANSWER, lambda text: split_reasoning(f"<think>{text}"), split_reasoning),
     "vote": reader(ANSWER, lambda text: winning_vote([text, f"{text}1"], [1, 1]), vote_key, winning_vote),
     "label": reader(ANSWER, label_problem, label_problem),
+    "unseen": reader(ANSWER, visible, visible),
     "authorship": reader(ANSWER, heard, Authorship),
     "authorship of a long prompt": reader(PROMPT, prompted, Authorship),
     "authorship of an action": reader(PROMPT, acted, Actions),

@@ -4,3 +4,21 @@ Reads what is on disk: traces, `metrics.jsonl`, `results.jsonl`. A page is asked
 goes into one self-contained file (`viewer.document`) or over a server on loopback (`viewer.server`). Not here: the same
 in a terminal (`metaagent.terminal`), and anything that runs, grades or trains.
 """
+
+from viewer.document import Written, write
+from viewer.server import serving
+from viewer.site_of_path import NothingToShow, open_site
+from viewer.sites import NoSuchPage, Site
+from viewer.work_site import Designed, WorkSite
+
+__all__ = [
+    "Designed",
+    "NoSuchPage",
+    "NothingToShow",
+    "Site",
+    "WorkSite",
+    "Written",
+    "open_site",
+    "serving",
+    "write",
+]

@@ -68,8 +68,7 @@ def python(
     formatter = HtmlFormatter(nowrap=True, classprefix="py-")
     lines = highlight(text, PythonLexer(stripnl=False), formatter).rstrip("\n").split("\n")
     rows = (
-        Markup('<span class="line{}" id="{}-{}"><i>{}</i>{}{}
-</span>').format(
+        Markup('<span class="line{}" id="{}-{}"><i>{}</i>{}{}\n</span>').format(
             " marked" if number in marked else "",
             prefix,
             number,

@@ -1,7 +1,7 @@
 """What can be looked at: a site answers routes with pages, whether they are asked for one by one or put into one file.
 
 A route names a page within its site, such as `run/step-000003/question-0001/design-00-execution-02.jsonl`. Links in
-pages are `#/` and a route. Nothing here reads what the pages are about: see `viewer.run_site` and its like.
+pages are `#/` and a route. Nothing here reads what the pages are about: see `viewer.run.run_site` and its like.
 """
 
 from __future__ import annotations

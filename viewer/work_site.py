@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from viewer.html import render
-from viewer.program_graph import static_graph
-from viewer.run_page import run_page
+from viewer.reading import read_trace
+from viewer.run import run_page
 from viewer.sites import NoSuchPage, Page, link
-from viewer.traces import ReadRun
 from workflow.failures import Finding
 from workflow.graph import GraphNode
 from workflow.trace import Event, Trace
@@ -72,14 +71,13 @@ class WorkSite:
         with self._lock:
             events, graph, written = list(self._events), self._graph, self._written
         if route == RUN:
-            return run_page(ReadRun(trace=Trace.model_construct(events=events), problems=()), graph=graph)
+            return run_page(read_trace("run", Trace.model_construct(events=events)), graph=graph)
         if route != DESIGN:
             raise NoSuchPage(f"there is no page {route!r}")
-        drawn = [(each, each.graph and static_graph(each.graph)) for each in self._designs]
         return Page(
             title="Design",
             body=render(
-                "design.html", problem=self._problem, designs=drawn, written=written, run=events and link(RUN)
+                "design.html", problem=self._problem, designs=self._designs, written=written, run=events and link(RUN)
             ),
         )
 

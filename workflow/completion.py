@@ -111,8 +111,16 @@ class Usage:
             prompt_tokens=sum(part.prompt_tokens for part in parts),
             completion_tokens=sum(part.completion_tokens for part in parts),
             prefix_tokens=sum(prefixes) if prefixes else None,
-            cost_usd=math.fsum(costs) if costs else None,
+            cost_usd=_sum(costs) if costs else None,
         )
+
+
+def _sum(costs: list[float]) -> float:
+    """Whatever the order; infinite where a trace that somebody made up has costs beyond all floats."""
+    try:
+        return math.fsum(costs)
+    except OverflowError:
+        return math.inf
 
 
 @dataclass(slots=True, kw_only=True, config=_CONFIG)

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from metaagent.commands.outputs import PAGE, check_output
+from metaagent.serving_pages import opened, wait_for_the_end
 from metaagent.terminal import ExitCode, note, stdout, usage_error
-from metaagent.watching import opened, wait_for_the_end
 from viewer import NoSuchPage, NothingToShow, Site, open_site, write
 
 

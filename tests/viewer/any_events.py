@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from made_runs import HOSTILE
 
-from viewer.run_outcome import LIMITS
+from viewer.reading.run_outcome import LIMITS
 from workflow.completion import ChatMessage, Completion, Usage
 from workflow.failures import Failure
 from workflow.trace import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainer.disk import line_of
 from trainer.evaluate import RESULTS, SETTINGS, Attempt
-from viewer.attempt_rows import Row, row_of
+from viewer.evaluation.attempt_rows import Row, row_of
 from workflow import AgentNode, EnsembleNode, Workflow
 from workflow.completion import Usage
 from workflow.graph import describe

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine import run_workflow
-from viewer.traces import ReadRun, read_trace
+from viewer.reading.traces import ReadRun, read_trace
 from workflow import AgentNode, WorkflowNode
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Usage
 from workflow.trace import AgentTurn, Event, RunEnded, RunStarted, Trace

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.evaluate import Attempt
-from viewer.attempt_rows import Row
-from viewer.changes import DESIGNS, Counts, compare, match, paired
+from viewer.evaluation.attempt_rows import Row
+from viewer.evaluation.changes import DESIGNS, Counts, compare, match, paired
 
 FLIP = {"structure": "reflection", "program": "another one"}
 OTHER = {"program": "another one"}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from inert import text_of
 from made_runs import agent, made, ran, turn
 
-from viewer.compare_page import common, compare_page
-from viewer.first_difference import Comparison, compared
-from viewer.traces import ReadRun
+from viewer.reading.traces import ReadRun
+from viewer.run.compare_page import common, compare_page
+from viewer.run.first_difference import Comparison, compared
 from workflow import EnsembleNode, Workflow
 from workflow.completion import ChatMessage, Completion, Sampling
 from workflow.failures import ProgramFailed

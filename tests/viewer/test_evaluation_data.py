@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from trainer.disk import line_of
 from trainer.evaluate import RESULTS, SETTINGS, report_of
-from viewer import attempt_rows
-from viewer.evaluation_data import MOST_EXAMPLES, MOST_NAMED, EvaluationReader
+from viewer.evaluation import attempt_rows
+from viewer.evaluation.evaluation_data import MOST_EXAMPLES, MOST_NAMED, EvaluationReader
 
 SOME = [
     attempt("a", 0, True, task="sums", trace="traces/a-0.jsonl"),
@@ -127,7 +127,7 @@ def test_many_broken_lines_are_counted(tmp_path: Path) -> None:
 def test_a_line_that_is_too_long_is_broken_and_the_next_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewer.evaluation_data.LONGEST_LINE", 3000)
+    monkeypatch.setattr("viewer.evaluation.evaluation_data.LONGEST_LINE", 3000)
     monkeypatch.setattr(attempt_rows, "LONGEST_LINE", 3000)
     long = attempt("long", message="x" * 9500)
     found = EvaluationReader(folder_of(tmp_path, [SOME[0], long, SOME[1]])).read()

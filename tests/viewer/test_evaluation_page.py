@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.evaluate import Attempt, report_of
-from viewer.attempt_pages import attempt_page, attempts_page, chosen
-from viewer.changes import compare
-from viewer.changes_page import Both, changed_page, changes_page
-from viewer.evaluation_charts import Bar, Point, cost_scatter, interval_bars
-from viewer.evaluation_data import Evaluation, EvaluationReader
-from viewer.evaluation_page import Place, evaluation_page, groups_of
+from viewer.evaluation.attempt_pages import attempt_page, attempts_page, chosen
+from viewer.evaluation.changes import compare
+from viewer.evaluation.changes_page import Both, changed_page, changes_page
+from viewer.evaluation.evaluation_charts import Bar, Point, cost_scatter, interval_bars
+from viewer.evaluation.evaluation_data import Evaluation, EvaluationReader
+from viewer.evaluation.evaluation_page import Place, evaluation_page, groups_of
+from viewer.evaluation.listing import holds, listed, split_route
 from viewer.html import percent
-from viewer.listing import holds, listed, split_route
 from workflow.completion import Usage
 from workflow.usage import Tally
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-import types
 import urllib.request
 from pathlib import Path
 from urllib.parse import quote
@@ -16,7 +14,7 @@ from evaluation_folders import HOSTILE, STARTED, attempt, folder_of, read_page, 
 from trainer.disk import line_of
 from trainer.evaluate import RESULTS
 from viewer import document
-from viewer.evaluation_site import EvaluationSite, names_of, trace_in
+from viewer.evaluation.evaluation_site import EvaluationSite, names_of, trace_in
 from viewer.html import Markup
 from viewer.server import serving
 from viewer.sites import NoSuchPage, Page
@@ -24,12 +22,7 @@ from viewer.sites import NoSuchPage, Page
 
 @pytest.fixture(autouse=True)
 def runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of runs that say what they were asked for: those of `viewer.run_page` have tests of their own."""
-
-    def module(name: str, **functions: object) -> None:
-        made = types.ModuleType(f"viewer.{name}")
-        vars(made).update(functions)
-        monkeypatch.setitem(sys.modules, made.__name__, made)
+    """Pages of runs that say what they were asked for: those of `viewer.run.run_page` have tests of their own."""
 
     def run_page(read: Path, *, graph: object, base: str, first: int) -> Page:
         told = f"run {read.name} with {'a' if graph else 'no'} graph at {base} from {first}"
@@ -39,9 +32,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
         told = f"{names[0]}: {left.parts[-3]}; {names[1]}: {right.parts[-3]} at {' '.join(routes)}"
         return Page(title="two runs", body=Markup("<p>{}</p>").format(told))
 
-    module("traces", read_run=lambda path: path)
-    module("run_page", run_page=run_page)
-    module("compare_page", compare_page=compare_page)
+    functions = {"read_run": lambda path: path, "run_page": run_page, "compare_page": compare_page}
+    for name, function in functions.items():
+        monkeypatch.setattr(f"viewer.evaluation.evaluation_site.{name}", function)
 
 
 BEFORE = [attempt("a", 0, False, trace="traces/a-0.jsonl"), attempt("b"), attempt("c", trace="traces/c-0.jsonl")]

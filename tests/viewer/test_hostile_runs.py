@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from inert import text_of
 from made_runs import HOSTILE, agent, made, turn
 
-from viewer.compare_page import compare_page
-from viewer.first_difference import compared
-from viewer.run_page import run_page
-from viewer.traces import read_trace
+from viewer.reading.traces import read_trace
+from viewer.run.compare_page import compare_page
+from viewer.run.first_difference import compared
+from viewer.run.run_page import run_page
 from workflow import EnsembleNode
 from workflow.completion import ChatMessage, Completion, Sampling
 from workflow.failures import Failure

@@ -10,12 +10,12 @@ from urllib.parse import unquote
 import pytest
 from made_traces import HOSTILE, events, failed, write
 
-from viewer import list_page as pages
-from viewer.index_answers import Indexed
-from viewer.list_page import bytes_told, list_page, row
-from viewer.trace_filter import TraceFilter, parsed
-from viewer.trace_index import Progress, TraceIndex
-from viewer.trace_summary import TraceSummary
+from viewer.reading.trace_summary import TraceSummary
+from viewer.runs import list_page as pages
+from viewer.runs.index_answers import Indexed
+from viewer.runs.list_page import bytes_told, list_page, row
+from viewer.runs.trace_filter import TraceFilter, parsed
+from viewer.runs.trace_index import Progress, TraceIndex
 
 TREE = "rl/traces/step-000003/question-0001"
 

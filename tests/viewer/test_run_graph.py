@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from made_runs import HOSTILE, Says, agent, made, ran, turn
 from one_jail import in_jail
 
-from viewer.run_graph import MOST_ARROWS, MOST_BOXES, run_graph
-from viewer.run_order import Paths
-from viewer.run_outcome import outcome_of
-from viewer.traces import ReadRun, read_trace
+from viewer.graphs.run_graph import MOST_ARROWS, MOST_BOXES, run_graph
+from viewer.graphs.run_order import Paths
+from viewer.reading.run_outcome import outcome_of
+from viewer.reading.traces import ReadRun, read_trace
 from workflow import (
     AgentGraph,
     AgentNode,

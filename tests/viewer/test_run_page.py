@@ -10,12 +10,12 @@ import pytest
 from inert import read_page, text_of
 from made_runs import agent, made, ran, turn
 
-from viewer.new_messages import prompt_of
-from viewer.run_outcome import FAILURES, LIMITS, outcome_of, stands_in
-from viewer.run_page import MOST_ROWS, run_page
-from viewer.run_site import RunSite
+from viewer.reading.run_outcome import FAILURES, LIMITS, outcome_of, stands_in
+from viewer.reading.traces import ReadRun, read_trace
+from viewer.run.new_messages import prompt_of
+from viewer.run.run_page import MOST_ROWS, run_page
+from viewer.run.run_site import RunSite
 from viewer.sites import NoSuchPage
-from viewer.traces import ReadRun, read_trace
 from workflow import AgentNode, ToolRegistry, Workflow
 from workflow.completion import ChatMessage, Completion, OwnSampling, Sampling, Usage
 from workflow.failures import Failure, FailureKind, Finding, LimitExceeded, LimitKind, ProgramFailed, ProgramRejected

@@ -10,11 +10,11 @@ import pytest
 from inert import text_of
 from made_runs import made, turn
 
-from viewer.program_lines import fits, program_lines
-from viewer.run_page import run_page
-from viewer.time_line import MOST_BARS, MOST_LANES, time_line
-from viewer.token_heat import UNKNOWN, heat_of, level
-from viewer.traces import ReadRun
+from viewer.reading.traces import ReadRun
+from viewer.run.program_lines import fits, program_lines
+from viewer.run.run_page import run_page
+from viewer.run.time_line import MOST_BARS, MOST_LANES, time_line
+from viewer.run.token_heat import UNKNOWN, heat_of, level
 from workflow.completion import Completion
 from workflow.trace import (
     AgentTurn,

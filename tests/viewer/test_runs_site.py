@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from made_traces import events, failed, lines_of, write
 from markupsafe import Markup
 
 from viewer import document
-from viewer.runs_site import RunsSite
+from viewer.runs.runs_site import RunsSite
 from viewer.server import Server
 from viewer.sites import NoSuchPage, Page
 
@@ -26,16 +24,18 @@ ODD = "a b&c=d?e#f%20.jsonl"
 @pytest.fixture(autouse=True)
 def pages_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the place of the pages of runs, which have tests of their own: the file that they were made for."""
-    traces, run, compare = (ModuleType(f"viewer.{name}") for name in ("traces", "run_page", "compare_page"))
-    traces.read_run = lambda path: path  # type: ignore[attr-defined]
-    run.run_page = lambda read, *, graph=None, words=None, base="": Page(  # type: ignore[attr-defined]
-        title="run", body=Markup("run of {} with {}").format(read.name, "a graph" if graph else "none")
-    )
-    compare.compare_page = lambda left, right, names: Page(  # type: ignore[attr-defined]
-        title="two", body=Markup("{} beside {}, called {}").format(left.name, right.name, names)
-    )
-    for module in (traces, run, compare):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def run_page(read: Path, *, graph: object, base: str, first: int) -> Page:
+        told = f"run of {read.name} with {'a graph' if graph else 'none'} at {base} from {first}"
+        return Page(title="run", body=Markup("{}").format(told))
+
+    def compare_page(left: Path, right: Path, *, names: tuple[str, str], routes: tuple[str, str]) -> Page:
+        told = f"{left.name} beside {right.name}, called {names}, at {routes}"
+        return Page(title="two", body=Markup("{}").format(told))
+
+    functions = {"read_run": lambda path: path, "run_page": run_page, "compare_page": compare_page}
+    for name, function in functions.items():
+        monkeypatch.setattr(f"viewer.runs.runs_site.{name}", function)
 
 
 @pytest.fixture
@@ -64,8 +64,9 @@ def site(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_routes_lead_to_their_pages(site: RunsSite) -> None:
     assert "<strong>5 traces</strong>" in site.page(site.home).body
     assert "<strong>1 trace</strong>" in site.page("list?failure=program_failed").body
-    assert site.page("run/deep/b.jsonl").body == "run of b.jsonl with none"
-    assert site.page(f"run/{ODD}").body == Markup("run of {} with none").format(ODD)
+    assert site.page("run/deep/b.jsonl").body == "run of b.jsonl with none at run/deep/b.jsonl from 0"
+    assert site.page("run/deep/b.jsonl?from=500").body == "run of b.jsonl with none at run/deep/b.jsonl from 500"
+    assert site.page(f"run/{ODD}").body == Markup("run of {} with none at run/{} from 0").format(ODD, ODD)
     assert "a.jsonl beside b.jsonl" in site.page("compare?left=a.jsonl&right=deep/b.jsonl").body
     assert "Question 1 of step 3" in site.page(f"tree/{TREE}").body
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_folders import events, write_design, write_run
 
-from viewer.step_traces import (
+from viewer.training.step_traces import (
     WHOLE,
     NotRun,
     questions_of,

@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_traces import HOSTILE, events, failed, write
 
-from viewer import trace_index
-from viewer.index_answers import Kind
-from viewer.index_file import IndexFile, index_path
+from viewer.reading.trace_summary import summarise
+from viewer.runs import trace_index
+from viewer.runs.index_answers import Kind
+from viewer.runs.index_file import IndexFile, index_path
+from viewer.runs.trace_filter import ORDERS, TraceFilter, parsed
+from viewer.runs.trace_index import TraceIndex
 from viewer.sites import NoSuchPage
-from viewer.trace_filter import ORDERS, TraceFilter, parsed
-from viewer.trace_index import TraceIndex
-from viewer.trace_summary import summarise
 
 ALL = TraceFilter()
 
@@ -454,8 +454,8 @@ def test_questions_in_many_threads_while_it_fills(folder: Path) -> None:
 OTHER = """
 import sys
 from pathlib import Path
-from viewer.trace_filter import TraceFilter
-from viewer.trace_index import TraceIndex
+from viewer.runs.trace_filter import TraceFilter
+from viewer.runs.trace_index import TraceIndex
 index = TraceIndex(Path(sys.argv[1]), pause_s=0.01)
 assert index.wait(60)
 print(index.page(TraceFilter()).count, index.told, index.progress.error)

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from made_traces import HOSTILE, PROGRAM, events, failed, lines_of, write
 
-from viewer import line_ends, trace_summary
-from viewer.line_ends import Lines
-from viewer.trace_summary import beginning, digest, excerpt, kind_of, summarise
+from viewer.reading import line_ends, trace_summary
+from viewer.reading.line_ends import Lines
+from viewer.reading.trace_summary import beginning, digest, excerpt, kind_of, summarise
 from workflow.completion import Completion
 from workflow.trace import CandidateDrawn, Rewarded, RewardTerm, RunStarted, TurnRewarded, event_to_json
 

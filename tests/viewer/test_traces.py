@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import made, turn
 
-from viewer import traces
-from viewer.traces import ReadRun, read_run
+from viewer.reading import traces
+from viewer.reading.traces import ReadRun, read_run
 from workflow.trace import AgentTurn, Printed, RunEnded, RunStarted, event_to_json
 
 START = event_to_json(RunStarted(run_id="r", question="Q?", engine="e")) + "\n"

@@ -21,9 +21,9 @@ from trainer.run import CONFIG, METRICS, StepReport
 from trainer.run.agent_report import AgentReport
 from trainer.run.step_report import Timings
 from viewer.sites import Page
-from viewer.step_traces import NotRun, QuestionSummary, RunSummary
-from viewer.training_charts import sections
-from viewer.training_data import (
+from viewer.training.step_traces import NotRun, QuestionSummary, RunSummary
+from viewer.training.training_charts import sections
+from viewer.training.training_data import (
     LONGEST_LINE,
     MOST_NAMED,
     Metrics,
@@ -33,8 +33,8 @@ from viewer.training_data import (
     version,
     windows,
 )
-from viewer.training_page import failure_rows, stage_rows, tool_calls, training_page, warnings
-from viewer.training_panels import MOST_SERIES, MOST_STAGES, Panels
+from viewer.training.training_page import failure_rows, stage_rows, tool_calls, training_page, warnings
+from viewer.training.training_panels import MOST_SERIES, MOST_STAGES, Panels
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m\x00"
 
@@ -108,7 +108,7 @@ def test_of_many_wrong_lines_the_first_are_named(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("viewer.training_data.LONGEST_LINE", 10_000)
+    monkeypatch.setattr("viewer.training.training_data.LONGEST_LINE", 10_000)
     found = metrics(tmp_path, lines_of([report(0)]) + b'{"x": "' + b"y" * 50_000 + b'"}\n' + lines_of([report(1)]))
     assert [each.step for each in found.steps] == [0, 1]
     assert found.passed[0].reason == "it has more than 10,000 bytes"
@@ -381,7 +381,9 @@ def test_failures_have_examples_of_the_newest_steps(tmp_path: Path) -> None:
     run = failing(tmp_path, [0, 1, 2])
     rejected, failed = failure_rows(run, traces)
     assert (rejected.kind, rejected.runs, rejected.steps) == ("program_rejected", 4, 1)
-    assert [(each.route, each.message) for each in rejected.examples] == [("question/000001/0004", "no program")]
+    assert [(each.route, each.message) for each in rejected.examples] == [
+        ("tree/step-000001/question-0004", "no program")
+    ]
     assert (failed.kind, failed.runs, failed.steps) == ("program_failed", 3, 2)
     assert [each.route for each in failed.examples] == [
         "run/step-000001/question-0000/design-00-execution-01.jsonl",

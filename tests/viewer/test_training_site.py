@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +11,18 @@ from inert_pages import text_of, wrong_in
 from training_folders import events, lines_of, report, training_folder, write_design, write_run
 
 from trainer.run import METRICS
-from viewer import step_traces
 from viewer.document import write
 from viewer.html import Markup
 from viewer.sites import NoSuchPage, Page
-from viewer.training_site import TrainingSite
+from viewer.training import step_traces
+from viewer.training.training_site import TrainingSite
 from workflow.failures import Failure
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m\x00"
 
 
 class Runs:
-    """In the place of `viewer.runs_site.RunsSite`."""
+    """In the place of `viewer.runs.RunsSite`."""
 
     home = "list"
     closed = 0
@@ -47,13 +45,7 @@ class Runs:
 
 @pytest.fixture(autouse=True)
 def others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tree_page(folder: Path, step: int, question: int) -> Page:
-        return Page(title="tree", body=Markup("tree of question {} at step {}").format(question, step))
-
-    for name, values in (("runs_site", {"RunsSite": Runs}), ("tree_page", {"tree_page": tree_page})):
-        module = types.ModuleType(f"viewer.{name}")
-        vars(module).update(values)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr("viewer.training.training_site.RunsSite", Runs)
 
 
 @pytest.fixture
@@ -79,7 +71,7 @@ def site(folder: Path) -> TrainingSite:
 def test_routes_lead_to_their_pages(site: TrainingSite) -> None:
     assert site.page("training").title.startswith("Training run ")
     assert site.page("step/000003").title == "Step 3"
-    assert site.page("question/000003/0001").body == "tree of question 1 at step 3"
+    assert site.page("tree/step-000003/question-0001").body == "tree/step-000003/question-0001 of traces"
     for route in ("list", "list?failure=limit_exceeded", "run/step-000003/question-0001/design-00-execution-00.jsonl"):
         assert site.page(route).body == f"{Markup.escape(route)} of traces"
         assert site.version(route) == f"version of {route}"
@@ -119,7 +111,7 @@ def test_the_page_of_a_step(site: TrainingSite) -> None:
     assert "0 What is 0? 0.9 1/2 1.4 0.4 1" in text
     # 0.4, 1.4, 0 of the run that failed, and twice 0 of the design that could not run.
     assert "1 What is 1? 0.36 1/5 1.4 0 1 run, 1 design" in text
-    assert 'href="#/question/000003/0001"' in page.body
+    assert 'href="#/tree/step-000003/question-0001"' in page.body
     assert 'href="#/run/step-000003/question-0001/design-00-execution-01.jsonl"' in page.body
     assert 'href="#/step/000002"' in page.body
     assert "Updates" in text
@@ -174,7 +166,7 @@ def test_finished_traces_are_read_once(site: TrainingSite, monkeypatch: pytest.M
 def test_the_most_important_pages_come_first(site: TrainingSite) -> None:
     routes = list(site.routes())
     assert routes[:4] == ["training", "step/000004", "step/000003", "step/000002"]
-    assert routes[4:6] == ["question/000004/0000", "question/000004/0001"]
+    assert routes[4:6] == ["tree/step-000004/question-0000", "tree/step-000004/question-0001"]
     assert routes[10] == "run/step-000003/question-0001/design-01-execution-00.jsonl"
     assert routes[11:13] == [
         f"run/step-000004/question-0000/design-00-execution-{execution:02}.jsonl" for execution in (1, 0)

@@ -12,10 +12,10 @@ from made_trees import CHECKED, SINGLE, SPINS, by_seed, configured, designed, gr
 
 from trainer.credit import ROLES, credited
 from trainer.trees import QuestionTree
-from viewer.matrix import compare_route, signed, strength, tone
-from viewer.question_tree import read_tree
-from viewer.tree_credit import Credit, NoCredit, credit_again
-from viewer.tree_page import tree_page
+from viewer.runs.matrix import compare_route, signed, strength, tone
+from viewer.runs.question_tree import read_tree
+from viewer.runs.tree_credit import Credit, NoCredit, credit_again
+from viewer.runs.tree_page import tree_page
 
 RIGHT_OR_WRONG = by_seed("It is \\boxed{4}.", "It is \\boxed{5}.", "It is four.")
 PLACE = "traces/step-000003/question-0000"
@@ -188,7 +188,7 @@ def test_a_run_without_its_configuration_shows_rewards_and_says_why_no_more(tmp_
         page = shown(tmp_path)
         assert "the rule of credit is not known" in page
         assert said in page
-        assert page.count('class="bar"') == 8
+        assert page.count('class="strength"') == 8
 
 
 def test_a_record_of_a_design_that_was_cut_is_said(tmp_path: Path) -> None:

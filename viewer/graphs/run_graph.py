@@ -1,0 +1,251 @@
+"""The graph of what a run did: which nodes worked, after which, how often, and what of the program was never asked.
+
+Every box and every solid arrow stands for events of the Trace; what only the program's static graph says is drawn
+dashed or faint. The result is the JSON that `drawGraph` (viewer/assets/app.js) draws. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from viewer.graphs.program_graph import TASK, Path, ProgramGraph, program_graph
+from viewer.graphs.run_order import Order, Paths, Place, acts_of, bare, order_of
+from viewer.graphs.run_places import LONGEST_LABEL, Done, ending, lines_of, name_of, state_of, times, what_was_done
+from viewer.html import one_line
+from viewer.reading import Outcome
+from workflow.graph import GraphNode
+from workflow.trace import AgentTurn, Trace
+
+MOST_BOXES = 120
+MOST_ARROWS = 400
+_START, _END, _MORE = ((), "start"), ((), "end"), ((), "more")
+_NESTING = ("RouterNode", "EnsembleNode", "DebateNode", "ReflectionNode", "LoopWorkflow", "AgentGraph")
+"""Nodes that are drawn as a frame even around a single box."""
+_COUNTED = {
+    "LoopWorkflow": (0, "pass", "passes"),
+    "DebateNode": (0, "round", "rounds"),
+    "ReflectionNode": (1, "review", "reviews"),
+}
+"""What one activation of a node's part means, and which part that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGraph:
+    drawing: dict[str, Any]
+    """`{title, nodes, edges}` of `drawGraph`."""
+    notes: list[str]
+    """What is not drawn, or cannot be told."""
+
+
+def run_graph(
+    trace: Trace,
+    graph: GraphNode | None = None,
+    outcome: Outcome | None = None,
+    goto: Callable[[int], str | None] = lambda index: f"e{index}",
+) -> RunGraph:
+    """`graph` is the program's, as it was described without agents. `goto` names the element of the page that shows the
+    event of an index, None where none does."""
+    names = [event.agent for event in trace.events if isinstance(event, AgentTurn)]
+    names += [node.name for node in graph.walk()] if graph is not None else []
+    paths = Paths(names)
+    acts = acts_of(trace, paths)
+    drawing = _Drawing(order_of(acts), what_was_done(trace, acts, paths), outcome, goto)
+    drawing.draw(program_graph(graph) if graph is not None else ProgramGraph())
+    return RunGraph({"title": "What ran", "nodes": drawing.nodes, "edges": drawing.edges}, drawing.notes)
+
+
+class _Drawing:
+    def __init__(
+        self, order: Order, done: dict[Place, Done], outcome: Outcome | None, goto: Callable[[int], str | None]
+    ) -> None:
+        self._order, self._done, self._outcome, self._goto = order, done, outcome, goto
+        self._program = ProgramGraph()
+        self._known: dict[Path, Path] = {}
+        """Paths of the run, or beginnings of them, to nodes of the program."""
+        self._ran: dict[Path, Path] = {}
+        """Nodes of the program to paths of the run."""
+        self._ids: dict[Place, str] = {}
+        self._at_place: dict[str, int] = {}
+        """By id: what comes before what."""
+        self._frames: dict[Path, str] = {}
+        self.nodes: list[dict[str, Any]] = []
+        self.edges: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+
+    def draw(self, program: ProgramGraph) -> None:
+        self._fit(program)
+        places = list(self._order.places)
+        shown = places if len(places) <= MOST_BOXES else places[: MOST_BOXES - 1]
+        left = places[len(shown) :]
+        unused = self._unused(MOST_BOXES - len(shown))
+        self._make_frames([path for path, _ in shown], [self._ran.get(path, path) for path in unused])
+        self._box(_START, ["question"], "end")
+        for place in self._in_order(shown, unused):
+            path, kind = place
+            if kind == "unused":
+                self._box(place, [name_of(self._program.nodes[path].name), "not asked"], "unused")
+            elif place in self._done:
+                at = self._done[place]
+                goto = next((target for act in at.acts if (target := self._goto(act.index))), None)
+                self._box(place, lines_of(place, at), state_of(place, at, self._outcome), goto)
+            else:
+                self._box(place, [], "join")
+        if left:
+            self.notes.append(f"{len(left):,} more places at which the run worked are drawn as one box.")
+            self._ids.update(dict.fromkeys(left, self._box(_MORE, [f"{len(left):,} more"], "ran")))
+        self._box(_END, *ending(self._outcome))
+        self._arrows()
+
+    def _in_order(self, shown: list[Place], unused: list[Path]) -> list[Place]:
+        """Places, joins behind the last that leads to them, and where they belong agents that were not asked."""
+        at: dict[Place, float] = {place: float(number) for number, place in enumerate(shown)}
+        for (_, sources, _), join in self._order.joins.items():
+            at[join] = max(at.get(source, float(len(shown))) for source in sources) + 0.5
+        known = [self._known.get(path) for path, _ in shown]
+        at |= {(path, "unused"): place for path, place in self._program.positions(known, unused).items()}
+        return sorted(at, key=lambda place: at[place])
+
+    def _fit(self, program: ProgramGraph) -> None:
+        """Take what the program's graph says, if it is the graph of what ran."""
+        known: dict[Path, Path] = {}
+        for path, _ in self._done:
+            for length in range(1, len(path) + 1):
+                if (found := program.find(path[:length])) is not None:
+                    known[path[:length]] = found
+        asked = [path for path, kind in self._done if kind == "agent"]
+        if program.nodes and asked and not any(path in known for path in asked):
+            self.notes.append("What ran is not in the program's static graph, so that only what ran is drawn.")
+            return
+        self._program, self._known = program, known
+        self._ran = {node: path for path, node in known.items()}
+
+    def _unused(self, most: int) -> list[Path]:
+        """Agents of the program that were never asked."""
+        found = [path for path in self._program.agents() if path not in self._ran]
+        if len(found) > most:
+            self.notes.append(f"{len(found) - most:,} more agents that were not asked are not drawn.")
+        return found[: max(0, most)]
+
+    # Boxes and frames
+
+    def _box(self, place: Place, lines: list[str], state: str, goto: str | None = None) -> str:
+        self._ids[place] = f"n{len(self.nodes)}"
+        self._at_place[self._ids[place]] = len(self.nodes)
+        path = self._ran.get(place[0], place[0])
+        parent = self._frames.get(path) or self._around(path)
+        node: dict[str, Any] = {"id": self._ids[place], "lines": lines, "state": state}
+        self.nodes.append(node | {key: value for key, value in (("goto", goto), ("parent", parent)) if value})
+        return self._ids[place]
+
+    def _around(self, path: Path) -> str | None:
+        """The innermost frame around the frame or box at a path."""
+        above = (self._frames.get(path[:length]) for length in range(len(path) - 1, 0, -1))
+        return next((frame for frame in above if frame), None)
+
+    def _make_frames(self, ran: list[Path], unused: list[Path]) -> None:
+        """A frame around every node that holds several parts, or whose kind says more than its name."""
+        inside: dict[Path, set[Path]] = defaultdict(set)
+        for path in (*ran, *unused):
+            for length in range(1, len(path)):
+                inside[path[:length]].add(path[: length + 1])
+        for path in ran:
+            if path in inside:
+                inside[path].add(path)  # it works itself, beside its parts
+        for path in sorted(inside, key=lambda path: (len(path), path)):
+            node = self._program.nodes.get(self._known.get(path, path))
+            if node is None and bare(path[-1]) == TASK:
+                continue  # a call that the program started by itself: its name says nothing
+            if len(inside[path]) > 1 or (node is not None and node.base in _NESTING):
+                above = self._around(path)
+                self._frames[path] = f"f{len(self._frames)}"
+                frame: dict[str, Any] = {"id": self._frames[path], "lines": self._title(path, node), "group": True}
+                self.nodes.append(frame | ({"parent": above} if above else {}))
+
+    def _title(self, path: Path, node: GraphNode | None) -> list[str]:
+        """Name; kind, and what the run says about a node of this kind."""
+        if node is None:
+            return [name_of(path[-1])]
+        told = [f"{node.kind}, {node.detail}" if node.detail else node.kind]
+        parts = self._program.parts.get(self._known.get(path, path), [])
+        if node.base == "RouterNode":
+            routes = {part[-1]: self._program.nodes[part].condition for part in parts}
+            taken = Counter({routes.get(to, to): n for (_, to), n in self._order.passed.get(path, Counter()).items()})
+            told += [f"took {one_line(route, 30)} {times(count)}" for route, count in taken.most_common(3)]
+        which, one, several = _COUNTED.get(node.base, (0, "", ""))
+        if one and len(parts) > which:
+            at = self._done.get(((*path, parts[which][-1]), "agent"))
+            told += [f"ran {at.times:,} {one if at.times == 1 else several}"] if at is not None else []
+        return [name_of(path[-1]), " · ".join(one_line(part, LONGEST_LABEL) for part in told)]
+
+    # Arrows
+
+    def _arrows(self) -> None:
+        taken: Counter[tuple[str, str]] = Counter()
+        labels: dict[tuple[str, str], set[str]] = defaultdict(set)
+        names, joins = self._names(), set(self._order.joins.values())
+        for (source, target), count in self._order.follows.items():
+            pair = self._ids[source], self._ids[target]
+            taken[pair] += count
+            joined = {source, target} & joins
+            labels[pair].add("" if joined else names.get((source[0], target[0]), ""))
+        start, end = self._ids[_START], self._ids[_END]
+        for place in self._order.first:
+            taken[start, self._ids[place]] += 1
+            labels[start, self._ids[place]].add(names.get(((), place[0]), ""))
+        taken.update((self._ids[place], end) for place in self._order.last)
+        if not self._done:
+            taken[start, end] += 1
+        if len(taken) > MOST_ARROWS:
+            self.notes.append(f"{len(taken) - MOST_ARROWS:,} more arrows are not drawn.")
+        for (source, target), count in list(taken.items())[:MOST_ARROWS]:
+            told = [*(labels[source, target] if len(labels[source, target]) == 1 else ())]
+            self._edge(source, target, " ".join([*told, *([times(count)] if count > 1 else [])]).strip(), "ran")
+        for source, target, label in self._untaken():
+            if (source, target) not in taken and len(self.edges) < MOST_ARROWS:
+                taken[source, target] = 1
+                self._edge(source, target, label, "unused")
+
+    def _edge(self, source: str, target: str, label: str, state: str) -> None:
+        told: dict[str, Any] = {"label": one_line(label, 30)} if label else {}
+        if self._at_place[target] < self._at_place[source]:
+            told["back"] = True
+        self.edges.append({"from": source, "to": target, "state": state} | told)
+
+    def _names(self) -> dict[tuple[Path, Path], str]:
+        """What the program calls the way from one path of the run to another, where it has one name for it."""
+        found: dict[tuple[Path, Path], set[str]] = defaultdict(set)
+        for path, known in self._known.items():
+            entered = {place for place, _ in self._order.entered.get(path, [])} or {()}
+            for way in self._program.ways(known):
+                for source in [(*path, way.source[-1])] if way.source else entered:
+                    found[source, (*path, way.target[-1])].add(way.label)
+        return {pair: next(iter(names)) for pair, names in found.items() if len(names) == 1}
+
+    def _untaken(self) -> Iterable[tuple[str, str, str]]:
+        """Ways that the program had and that work did not go."""
+        for node in self._program.parts:
+            path = self._ran.get(node, node)
+            passed = self._order.passed.get(path, Counter())
+            for way in self._program.ways(node):
+                if passed.get((way.source[-1] if way.source else "", way.target[-1])):
+                    continue
+                for source in self._at(way.source, first=False) if way.source else self._ways_in(node):
+                    for target in self._at(way.target, first=True):
+                        yield source, target, way.label
+
+    def _ways_in(self, node: Path) -> list[str]:
+        """Where work came from, or would have come from, when it came to a node."""
+        if node in self._ran:
+            entered = self._order.entered.get(self._ran[node], [])
+            return [self._ids[place] for place in entered if place in self._ids] or [self._ids[_START]]
+        alone = len(node) == 1 and not any(len(other) == 1 for other in self._program.nodes if other != node)
+        return [self._ids[_START]] if alone else []
+
+    def _at(self, node: Path, first: bool) -> list[str]:
+        """The boxes at which the work of a node begins or ends."""
+        ends = self._program.ends(node, first)
+        ran = [self._ids[place] for end in ends if (place := (self._ran.get(end, end), "agent")) in self._ids]
+        return ran or [self._ids[end, "unused"] for end in ends if (end, "unused") in self._ids]

@@ -1,0 +1,33 @@
+"""Traces as they are on disk: whole, whatever state a file is in, or its ends alone, and how a run came out.
+
+Not here: pages, and files that are no traces.
+"""
+
+from viewer.reading.run_outcome import FAILURES, Outcome, limit_in_words, outcome_of
+from viewer.reading.trace_summary import (
+    UNREADABLE,
+    TraceSummary,
+    beginning,
+    kind_of,
+    summarise,
+    unreadable,
+    why_no_event,
+)
+from viewer.reading.traces import ReadRun, read_run, read_trace
+
+__all__ = [
+    "FAILURES",
+    "UNREADABLE",
+    "Outcome",
+    "ReadRun",
+    "TraceSummary",
+    "beginning",
+    "kind_of",
+    "limit_in_words",
+    "outcome_of",
+    "read_run",
+    "read_trace",
+    "summarise",
+    "unreadable",
+    "why_no_event",
+]

@@ -1,0 +1,116 @@
+"""How a run ended, in words: its answer and where that comes from, its failure, the limits it hit, its reward.
+
+Says nothing that the Trace does not say. Pure; how it looks is the business of `viewer.run.run_page`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from viewer.html import figure
+from viewer.reading.traces import ReadRun
+from workflow.answers import code_answer, game_answer, math_answer
+from workflow.failures import Failure, FailureKind, LimitKind
+from workflow.text import delivery
+from workflow.trace import AgentTurn, Answered, LimitHit, Trace
+
+FAILURES: dict[FailureKind, str] = {
+    "program_rejected": "The program was refused before it ran",
+    "program_failed": "The program failed",
+    "limit_exceeded": "The run hit a limit",
+    "engine_failed": "The engine failed, which is not the program's doing",
+    "sandbox_unavailable": "No jail could be had, which is not the program's doing",
+}
+LIMITS: dict[LimitKind, str] = {
+    "wall_s": "seconds without those that agents took",
+    "cpu_s": "CPU seconds of the program",
+    "memory_mb": "MiB of memory",
+    "output_bytes": "bytes printed",
+    "agent_calls": "agent calls",
+    "tokens": "tokens of all agent calls",
+    "tool_calls": "tool calls and code runs",
+    "context_tokens": "tokens of a conversation that has outgrown its model",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    state: str
+    """`answered`, `failed`, `silent` (ended without an answer) or `open` (without an end)."""
+    headline: str
+    answer: str | None = None
+    graded: str | None = None
+    """The part of the answer that is read as the answer: what stands in its box. None where it has none."""
+    from_agent: str | None = None
+    turn: int | None = None
+    """Index of the event in whose reply the answer stands; None where it stands in none as it is."""
+    failure: Failure | None = None
+    line: int | None = None
+    """Of the program, where it failed."""
+    findings: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+
+
+def outcome_of(read: ReadRun) -> Outcome:
+    trace = read.trace
+    ended, answered = trace.ended, trace.answer
+    failure = ended.failure if ended is not None else None
+    if failure is not None:
+        state, headline = "failed", FAILURES[failure.kind]
+    elif answered is not None:
+        state, headline = "answered", "The run answered"
+    elif ended is not None:
+        state, headline = "silent", "The run ended without an answer"
+    else:
+        state, headline = "open", "The run has no end on record: it goes on, or was killed"
+    fields = failure.fields if failure is not None else {}
+    line, findings = fields.get("line"), fields.get("findings")
+    return Outcome(
+        state=state,
+        headline=headline,
+        answer=answered.text if answered is not None else None,
+        graded=math_answer(answered.text) if answered is not None else None,
+        from_agent=answered.from_agent if answered is not None else None,
+        turn=stands_in(trace, answered) if answered is not None else None,
+        failure=failure,
+        line=line if isinstance(line, int) and not isinstance(line, bool) and line > 0 else None,
+        findings=tuple(map(_finding, findings)) if isinstance(findings, list) else (),
+        limits=tuple(limit_in_words(event) for event in trace.events if isinstance(event, LimitHit)),
+    )
+
+
+def limit_in_words(event: LimitHit) -> str:
+    return f"{LIMITS[event.limit_kind]}: {figure(event.used, 6)} used, {figure(event.limit, 6)} allowed"
+
+
+def _finding(finding: object) -> str:
+    """One of the static check, out of a record that may hold anything."""
+    if not isinstance(finding, dict):
+        return str(finding)
+    line, fix = finding.get("line"), finding.get("fix")
+    place = f"line {line}: " if line else ""
+    return f"{place}{finding.get('message', '')}" + (f" Fix: {fix}" if fix else "")
+
+
+def stands_in(trace: Trace, answered: Answered) -> int | None:
+    """Index of the latest turn of the answer's agent whose reply holds it: word for word, or as its box, its code or
+    its action."""
+    if answered.from_agent is None:
+        return None
+    text = answered.text.strip()
+    readings = [(read, found) for read in (math_answer, code_answer) if (found := read(text)) is not None]
+    handed_on = delivery(text)
+    for index in range(len(trace.events) - 1, -1, -1):
+        event = trace.events[index]
+        if not isinstance(event, AgentTurn) or event.agent != answered.from_agent or event.completion is None:
+            continue
+        reply = event.completion.text
+        if text and text in reply:
+            return index
+        if any(read(reply) == found for read, found in readings):
+            return index
+        if handed_on[1] == "delivery" and delivery(reply) == handed_on:
+            return index
+        if not readings and text and game_answer(reply) == text:
+            return index
+    return None

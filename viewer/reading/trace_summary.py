@@ -1,0 +1,292 @@
+"""What a list says of one trace: read from the head and the tail of its file, however large that is.
+
+The first line tells what was asked, the last ones how the run ended and what it was worth. What lies between is read by
+the page of the run; here only a small file is looked through for lines that are no events. Which files there are, and
+where summaries are kept, is `viewer.runs.trace_index`'s business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from viewer.reading.line_ends import LONGEST_LINE, Line, Lines
+from workflow.trace import Answered, Rewarded, RunEnded, RunStarted, Trace
+from workflow.trace import Event as TraceEvent
+
+State = Literal["ended", "unfinished", "broken"]
+"""`unfinished`: it is being written, or who wrote it was stopped. `broken`: a line of it is no event, or it cannot be
+read."""
+QUESTION, ANSWER, MESSAGE, NAME, WRONG = 600, 400, 600, 200, 300
+"""Characters that are kept of each."""
+UNREADABLE = "it cannot be read"
+AFTER_THE_END = frozenset({"run_ended", "candidate", "turn_rewarded", "reward"})
+"""Events with which a trace of a run that has ended may end."""
+_KIND = re.compile(rb'\{"t":([-+.0-9eE]{1,40}),"type":"([a-z_]{1,40})"[,}]')
+_KINDS = frozenset(get_args(get_type_hints(each)["type"])[0] for each in get_args(get_args(TraceEvent)[0]))
+_PREFIX = 120
+"""Bytes in which it stands."""
+
+_STARTED, _ENDED = TypeAdapter(RunStarted), TypeAdapter(RunEnded)
+_ANSWERED, _REWARDED = TypeAdapter(Answered), TypeAdapter(Rewarded)
+Event = TypeVar("Event")
+
+
+@dataclass(slots=True, kw_only=True)
+class TraceSummary:
+    """One trace file. What the file does not say is None, or empty. `size` is in bytes, `mtime_ns` in nanoseconds."""
+
+    size: int = 0
+    mtime_ns: int = 0
+    state: State = "unfinished"
+    wrong: str = ""
+    """What is broken or missing, in words that stand alone."""
+    run_id: str = ""
+    question: str = ""
+    asked: str = ""
+    """Digest of the whole question: equal where two runs were asked the same."""
+    program: str = ""
+    """Digest of the program; empty where there was none. What structure it has is not in a trace."""
+    engine: str = ""
+    seed: str = ""
+    failure: str | None = None
+    """Kind."""
+    message: str = ""
+    """Of the failure."""
+    timed_out: bool = False
+    """Its wall clock ended it: training leaves it out."""
+    answer: str | None = None
+    reward: float | None = None
+    correct: bool | None = None
+    """None where the trace has no reward with a term `correct`, as in evaluations."""
+    tokens: int | None = None
+    """Of prompts and completions."""
+    seconds: float | None = None
+    """Until the end, or until the last event that is there."""
+
+
+def summarise(path: Path) -> TraceSummary | None:
+    """The summary of a file; None for one that is no trace, such as metrics. Raises OSError where it is gone, is no
+    plain file, or cannot be read."""
+    with Lines(path) as lines:
+        found = TraceSummary(size=lines.size, mtime_ns=lines.mtime_ns)
+        if not _begin(found, lines):
+            return None
+        if found.state != "broken":
+            _end(found, lines)
+        if found.state != "broken" and lines.whole is not None:
+            _look_through(found, lines.whole)
+        return found
+
+
+def beginning(path: Path) -> RunStarted | None:
+    """The first event of a trace, whole; None where there is none. Raises OSError."""
+    with Lines(path) as lines:
+        line, _ = lines.first()
+    try:
+        return None if len(line) > LONGEST_LINE else _STARTED.validate_json(_text(line))
+    except ValidationError:
+        return None
+
+
+def kind_of(line: bytes) -> str | None:
+    """The type of an event by the beginning of its line; None where it does not begin as events do."""
+    seen = _seen(line)
+    return seen[2].decode() if seen else None
+
+
+def _seen(line: bytes) -> re.Match[bytes] | None:
+    """Time and type of an event, if a line begins as one that we write."""
+    seen = _KIND.match(line[:_PREFIX])
+    return seen if seen and seen[2].decode() in _KINDS else None
+
+
+def unreadable(size: int, mtime_ns: int, why: str) -> TraceSummary:
+    return TraceSummary(size=size, mtime_ns=mtime_ns, state="broken", wrong=excerpt(f"{UNREADABLE}: {why}", WRONG))
+
+
+def digest(text: str) -> str:
+    """A short name for a question or a program."""
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
+
+
+def excerpt(text: str, most: int) -> str:
+    """The beginning of a text, and of a long one its end as well."""
+    if len(text) <= most:
+        return text
+    head = most // 2
+    return f"{text[:head]} … {text[len(text) - (most - head - 3) :]}"
+
+
+# The head
+
+
+def _begin(found: TraceSummary, lines: Lines) -> bool:
+    """Take what the first line says. False for a file that is no trace."""
+    if lines.size == 0:
+        _broken(found, "it is empty: nothing was recorded, or nothing yet")
+        return True
+    line, ends = lines.first()
+    if len(line) > LONGEST_LINE:
+        return _begin_long(found, line)
+    try:
+        started = _STARTED.validate_json(_text(line))
+    except ValidationError:
+        return _wrong_start(found, line, ends)
+    found.run_id, found.engine = excerpt(started.run_id, NAME), excerpt(started.engine, NAME)
+    found.question, found.asked = excerpt(started.question, QUESTION), digest(started.question)
+    found.program = digest(started.program) if started.program else ""
+    found.seed = excerpt(str(started.seed), NAME)
+    return True
+
+
+def _begin_long(found: TraceSummary, line: bytes) -> bool:
+    """Of a first line that is too long to be read whole: the part of the question that was read."""
+    try:
+        known = from_json(_text(line).encode(), allow_partial="trailing-strings")
+    except ValueError as error:
+        _broken(found, f"line 1: it is no JSON ({error})")
+        return True
+    if not isinstance(known, dict) or known.get("type") != "run_started":
+        return False
+    found.run_id = excerpt(str(known.get("run_id", "")), NAME)
+    found.question = excerpt(str(known.get("question", "")), QUESTION)
+    return True
+
+
+def _wrong_start(found: TraceSummary, line: bytes, ends: bool) -> bool:
+    try:
+        known: Any = from_json(_text(line))
+    except ValueError:
+        cut = not ends and line[:1] == b"{"
+        _broken(found, "line 1: it is cut short" if cut else f"line 1: {why_no_event(line)}")
+        return True
+    kind = known.get("type") if isinstance(known, dict) else None
+    wrong = why_no_event(line)
+    if wrong and kind != "run_started":
+        return False  # JSON lines of something else
+    _broken(found, f"line 1: {wrong or f'it is of {kind}, and a trace begins with run_started'}")
+    return True
+
+
+# The tail
+
+
+def _end(found: TraceSummary, lines: Lines) -> None:
+    """Take what the last lines say: the answer, the end and the reward, behind which nothing else comes."""
+    cut_short = ""
+    ended = False
+    for number, line in enumerate(lines.backwards()):
+        torn = number == 0 and not line.ends
+        seen = _seen(lines.read(line, _PREFIX))
+        if torn or seen is None:
+            why = _why_not(lines, line)
+            if why and torn and line.start:
+                cut_short = "its last line is cut short"
+                continue
+            if why:
+                return _broken(found, f"{_place(lines, line)}: {why}")
+        kind = seen[2].decode() if seen else ""
+        if found.seconds is None and seen:
+            found.seconds = _finite(float(seen[1]))
+        if kind == "reward" and not ended and found.reward is None:
+            if reward := _event(_REWARDED, found, lines, line):
+                _take_reward(found, reward)
+        elif kind == "run_ended" and not ended:
+            ended = True
+            if end := _event(_ENDED, found, lines, line):
+                _take_end(found, end)
+        elif kind == "answer":
+            if answer := _event(_ANSWERED, found, lines, line):
+                found.answer = excerpt(answer.text, ANSWER)
+            break
+        elif ended or kind not in AFTER_THE_END:
+            break
+        if found.state == "broken":
+            return None
+    found.state = "ended" if ended else "unfinished"
+    found.wrong = cut_short or ("" if ended else "its run has not ended")
+    return None
+
+
+def _take_end(found: TraceSummary, end: RunEnded) -> None:
+    found.seconds = _finite(end.t)
+    found.tokens = min(end.usage.total_tokens, 2**62)
+    if end.failure is not None:
+        found.failure, found.message = end.failure.kind, excerpt(end.failure.message, MESSAGE)
+        found.timed_out = end.failure.fields.get("limit_kind") == "wall_s"
+
+
+def _take_reward(found: TraceSummary, reward: Rewarded) -> None:
+    found.reward = reward.total
+    graded = [term.value == 1 for term in reward.terms if term.name == "correct"]
+    found.correct = any(graded) if graded else None
+
+
+def _event(adapter: TypeAdapter[Event], found: TraceSummary, lines: Lines, line: Line) -> Event | None:
+    """A line as this event; None where it is none, and then the summary says so."""
+    if line.end - line.start > LONGEST_LINE:
+        _broken(found, f"{_place(lines, line)}: it has {line.end - line.start:,} bytes, too many for an event here")
+        return None
+    text = lines.read(line, LONGEST_LINE)
+    try:
+        return adapter.validate_json(_text(text))
+    except ValidationError:
+        _broken(found, f"{_place(lines, line)}: {why_no_event(text)}")
+        return None
+
+
+def _why_not(lines: Lines, line: Line) -> str:
+    if line.end - line.start > LONGEST_LINE:
+        return f"it has {line.end - line.start:,} bytes and does not begin as an event does"
+    return why_no_event(lines.read(line, LONGEST_LINE))
+
+
+def _place(lines: Lines, line: Line) -> str:
+    if lines.whole is not None:
+        return f"line {lines.whole.count(10, 0, line.start) + 1}"  # of newlines before it
+    return f"the line at byte {line.start:,}"
+
+
+# Between
+
+
+def _look_through(found: TraceSummary, whole: bytes) -> None:
+    """Find a line that is no event. What looks like one is believed."""
+    for number, line in enumerate(whole.split(b"\n")[:-1], 1):
+        text = line.rstrip()
+        if text and not (_seen(text) and text.endswith(b"}")) and (why := why_no_event(text)):
+            return _broken(found, f"line {number}: {why}")
+    return None
+
+
+def why_no_event(line: bytes) -> str:
+    """What is wrong with a line, in words; empty where it is an event."""
+    if b"\0" in line:
+        return "it holds zero bytes, as after a crash of the machine or in a binary file"
+    if not line.strip():
+        return ""
+    try:
+        Trace.from_lines([_text(line) + "\n"])
+    except ValueError as error:
+        return str(error).removeprefix("trace line 1: ")
+    return ""
+
+
+def _broken(found: TraceSummary, why: str) -> None:
+    found.state, found.wrong = "broken", excerpt(why, WRONG)
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8-sig", errors="replace")
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None

@@ -1,0 +1,10 @@
+"""The page of one run, and of two side by side.
+
+Not here: which runs there are, which is the business of `viewer.runs` and of other sites.
+"""
+
+from viewer.run.compare_page import compare_page
+from viewer.run.run_page import run_page
+from viewer.run.run_site import RunSite
+
+__all__ = ["RunSite", "compare_page", "run_page"]

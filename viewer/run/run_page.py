@@ -1,0 +1,153 @@
+"""The page of one run: how it ended, what it used, its program, its graph, its time line, and all that was said.
+
+Says what the Trace says, and of the program's static graph what the caller gives. Reading files is the business of
+`viewer.reading`; pages of several runs are others'.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from viewer.graphs import run_graph, times, turn_numbers
+from viewer.html import Markup, one_line, render
+from viewer.reading import Outcome, ReadRun, outcome_of
+from viewer.run.bounded_text import BoundedTexts
+from viewer.run.program_lines import ProgramLines, program_lines
+from viewer.run.run_agents import Cast, cast_of
+from viewer.run.run_facts import facts_of
+from viewer.run.run_rows import Rows, row_groups
+from viewer.run.time_line import time_line
+from viewer.run.token_heat import Words, legend
+from viewer.run.turn_rows import MOST_TERMS
+from viewer.sites import Page, link
+from workflow.graph import GraphNode
+from workflow.trace import AgentTurn, Trace
+
+MOST_ROWS = 500
+"""Of one page; a longer run goes on at `ROUTE?from=N`."""
+MOST_AGENTS = 60
+"""Rows of the agents' table, and agents that can be chosen."""
+_EXCERPT = 80
+
+
+def run_page(
+    read: ReadRun,
+    *,
+    graph: GraphNode | None = None,
+    words: Words | None = None,
+    base: str = "",
+    first: int = 0,
+) -> Page:
+    """`graph` is the program's, as `Sandbox.describe` gives it; `words` the texts of tokens. `base` is the route of
+    this page: a run of more than `MOST_ROWS` rows goes on at `base?from=N`, whose `first` is N. Without a base what is
+    left out is only counted. Never raises for what is in a trace."""
+    trace, started = read.trace, read.trace.started
+    outcome, cast, groups = outcome_of(read), cast_of(trace), row_groups(trace)
+    first = max(0, min(first, max(0, len(groups) - 1))) // MOST_ROWS * MOST_ROWS
+    here = groups[first : first + MOST_ROWS]
+    shown = {index for group in here for index in group[:1]}
+
+    def goto(index: int) -> str | None:
+        return f"e{index}" if index in shown else None
+
+    program = started.program if started is not None else ""
+    lines = program_lines(program)
+    for agent in cast.agents:
+        agent.lines = lines.of(agent.name) if program else []
+    drawn = run_graph(trace, graph, outcome, goto)
+    texts = BoundedTexts()
+    rows = Rows(trace, cast, texts, words, goto)
+    made = [rows.row(group) for group in here]
+    question = started.question if started is not None else ""
+    values = {
+        "read": read,
+        "outcome": outcome,
+        "answer": BoundedTexts().block(outcome.answer, 1_200) if outcome.answer is not None else None,
+        "message": BoundedTexts().block(outcome.failure.message, 1_200) if outcome.failure is not None else None,
+        "source": _source(trace, outcome, goto),
+        "reward": trace.reward,
+        "most_terms": MOST_TERMS,
+        "facts": facts_of(trace),
+        "agents": cast.agents[:MOST_AGENTS],
+        "more_agents": max(0, len(cast.agents) - MOST_AGENTS),
+        "goto": goto,
+        "question": BoundedTexts().block(question, 1_200) if question else None,
+        "program": program,
+        "lines": lines,
+        "notes": _notes(lines, cast, goto, outcome.line),
+        "graph": drawn,
+        "time": time_line(trace, cast.label_of, goto),
+        "rows": made,
+        "heat": legend() if any(_has_heat(trace, group[0]) for group in here) else None,
+        "pages": _pages(base, len(groups), first),
+        "first": first,
+        "all_rows": len(groups),
+        "cut": texts.cut,
+        "program_rows": any(row.who == 0 for row in made),
+        "jumps": _jumps(bool(cast.agents), bool(program)),
+    }
+    return Page(title=f"{one_line(read.name, _EXCERPT)}: {outcome.headline}", body=render("run.html", **values))
+
+
+def _has_heat(trace: Trace, index: int) -> bool:
+    event = trace.events[index]
+    return isinstance(event, AgentTurn) and event.completion is not None and bool(event.completion.logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the answer comes from, in words, and the row to go to."""
+
+    told: str
+    goto: str | None = None
+
+
+def _source(trace: Trace, outcome: Outcome, goto: Callable[[int], str | None]) -> Source | None:
+    if outcome.answer is None:
+        return None
+    if outcome.from_agent is None:
+        return Source("from no agent: it stands in no agent's own words, the program made it")
+    if outcome.turn is None:
+        return Source(f"from {outcome.from_agent}, in none of whose replies it stands as it is")
+    number = turn_numbers(trace)[outcome.turn]
+    return Source(f"from {outcome.from_agent}, in reply {number}", goto(outcome.turn))
+
+
+def _jumps(agents: bool, program: bool) -> list[tuple[str, str]]:
+    """Elements of the page and what to call them."""
+    return [
+        ("graph", "graph"),
+        *([("agents", "agents")] if agents else []),
+        *([("program", "program")] if program else []),
+        ("said", "conversation"),
+    ]
+
+
+def _notes(
+    lines: ProgramLines, cast: Cast, goto: Callable[[int], str | None], failed: int | None
+) -> Mapping[int, Markup]:
+    """Behind lines of the program: the agents that are built there, and where it failed."""
+    found: dict[int, list[Markup]] = defaultdict(list)
+    if failed is not None:
+        found[failed].append(Markup(' <span class="bad">failed here</span>'))
+    for agent in cast.agents[:MOST_AGENTS]:
+        target = next((id_ for index in agent.turns if (id_ := goto(index))), f"agent-{agent.number}")
+        for line in agent.lines[:4]:
+            told = f"{one_line(agent.label, _EXCERPT)} {times(len(agent.turns))}"
+            button = Markup(' <button type="button" class="to" data-goto="{}">{}</button>')
+            found[line].append(button.format(target, told))
+    return {line: Markup("").join(buttons[:6]) for line, buttons in found.items()}
+
+
+def _pages(base: str, rows: int, first: int) -> list[tuple[str, str, bool]]:
+    """Address, name and whether it is this one, of the parts of a long run."""
+    if not base or rows <= MOST_ROWS:
+        return []
+    starts = range(0, rows, MOST_ROWS)
+    near = [start for start in starts if abs(start - first) <= 4 * MOST_ROWS or start in (0, starts[-1])]
+    return [
+        (link(f"{base}?from={start}"), f"{start + 1:,}–{min(rows, start + MOST_ROWS):,}", start == first)
+        for start in near
+    ]

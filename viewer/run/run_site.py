@@ -1,0 +1,64 @@
+"""A site of one trace file: the page of its run, and those on which a long run goes on. It follows a file that grows.
+
+Not here: sites of many runs, which show the same page at routes of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from viewer.reading import ReadRun, read_run
+from viewer.run.run_page import MOST_ROWS, run_page
+from viewer.run.run_rows import row_groups
+from viewer.run.token_heat import Words
+from viewer.sites import NoSuchPage, Page
+from workflow.graph import GraphNode
+
+RUN = "run"
+
+
+class RunSite:
+    """`graph` and `words` are as for `viewer.run.run_page.run_page`."""
+
+    home = RUN
+
+    def __init__(self, path: Path, *, graph: GraphNode | None = None, words: Words | None = None) -> None:
+        self._path, self._graph, self._words = path, graph, words
+        self._read: tuple[str, ReadRun] | None = None
+        self._lock = threading.Lock()
+
+    def page(self, route: str) -> Page:
+        first = _first(route)
+        return run_page(self._run(), graph=self._graph, words=self._words, base=RUN, first=first)
+
+    def version(self, route: str) -> str:
+        _first(route)
+        stat = self._path.stat()
+        return f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ino}"
+
+    def routes(self) -> Iterator[str]:
+        yield RUN
+        for first in range(MOST_ROWS, len(row_groups(self._run().trace)), MOST_ROWS):
+            yield f"{RUN}?from={first}"
+
+    def close(self) -> None: ...
+
+    def _run(self) -> ReadRun:
+        """What the file holds now; it is read anew where it has changed."""
+        with self._lock:
+            version = self.version(RUN)
+            if self._read is None or self._read[0] != version:
+                self._read = version, read_run(self._path)
+            return self._read[1]
+
+
+def _first(route: str) -> int:
+    """The first row of the page at a route. Raises `NoSuchPage`."""
+    place, _, query = route.partition("?")
+    given = parse_qs(query).get("from", ["0"])[0]
+    if place != RUN or not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise NoSuchPage(f"there is no page {route[:200]!r}. Fix: {RUN}, or {RUN}?from={MOST_ROWS}")
+    return int(given)
