@@ -9,7 +9,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-ROOMS = ("workflow", "engine", "sandbox", "tasks", "search", "templates", "designer", "trainer", "recipes")
+ROOMS = ("workflow", "engine", "sandbox", "tasks", "search", "templates", "designer", "trainer", "viewer", "recipes")
 OURS = Path(__file__).resolve().parents[1]
 
 

@@ -37,7 +37,7 @@ from tasks.problems import PlanPathLevel, SudokuLevel
 from workflow.agent import content_after
 from workflow.answers import code_answer, code_answers, final_answer, game_answer, math_answer, math_answers
 from workflow.completion import ChatMessage
-from workflow.labels import label_problem
+from workflow.labels import label_problem, visible
 from workflow.text import (
     blocks,
     boxes,
