@@ -7,14 +7,20 @@ import contextlib
 import threading
 import webbrowser
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from metaagent.terminal import note, usage_error
-from viewer import Site, serving
+
+if TYPE_CHECKING:
+    from viewer import Site, WorkSite
 
 
 @contextlib.contextmanager
 def opened(site: Site, *, port: int = 0, browser: bool = True) -> Iterator[None]:
     """Serve a site while the block runs, and say where; usage error where the port is taken."""
+    from viewer import serving
+
     with contextlib.ExitStack() as stack:
         try:
             server = stack.enter_context(serving(site, port))
@@ -30,6 +36,38 @@ def opened(site: Site, *, port: int = 0, browser: bool = True) -> Iterator[None]
 def _open(address: str) -> None:
     with contextlib.suppress(webbrowser.Error, OSError):  # the address has been told
         webbrowser.open(address)
+
+
+@contextlib.contextmanager
+def viewing(wanted: bool, problem: str, *, designs: bool = True) -> Iterator[WorkSite | None]:
+    """A page of what the block does, if it is wanted: it is told what happens, and stays until Ctrl-C once that is
+    done."""
+    if not wanted:
+        yield None
+        return
+    from viewer import WorkSite
+
+    site = WorkSite(problem, designs=designs)
+    with opened(site):
+        yield site
+        wait_for_the_end()
+
+
+@contextlib.contextmanager
+def viewing_training(wanted: bool, folder: Path) -> Iterator[None]:
+    """The same of a training run in `folder`, which is made if need be."""
+    if not wanted:
+        yield
+        return
+    from viewer import TrainingSite
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        usage_error(f"cannot make {folder}: {error.strerror}")
+    with contextlib.closing(TrainingSite(folder)) as site, opened(site):
+        yield
+        wait_for_the_end()
 
 
 def wait_for_the_end() -> None:

@@ -9,6 +9,7 @@ from viewer.document import Written, write
 from viewer.server import serving
 from viewer.site_of_path import NothingToShow, open_site
 from viewer.sites import NoSuchPage, Site
+from viewer.training import TrainingSite
 from viewer.work_site import Designed, WorkSite
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "NoSuchPage",
     "NothingToShow",
     "Site",
+    "TrainingSite",
     "WorkSite",
     "Written",
     "open_site",

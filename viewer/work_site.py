@@ -39,12 +39,14 @@ class Designed:
 class WorkSite:
     """Is told what happens, from any thread, and shows it: a sink of a run's events among others."""
 
-    def __init__(self, problem: str, program: GraphNode | None = None) -> None:
-        """`program` is the graph of what runs, where nothing is designed before."""
-        self.home = DESIGN if program is None else RUN
-        self._problem, self._graph = problem, program
+    def __init__(self, problem: str, *, designs: bool = True) -> None:
+        """`designs`: whether the program is written first."""
+        self.home = DESIGN if designs else RUN
+        self._problem = problem
+        self._graph: GraphNode | None = None
         self._written = ""
         self._designs: Sequence[Designed] = ()
+        self._runs = False
         self._events: list[Event] = []
         self._changes = 0
         self._lock = threading.Lock()
@@ -57,7 +59,12 @@ class WorkSite:
     def designed(self, designs: Sequence[Designed]) -> None:
         with self._lock:
             self._designs, self._written = designs, ""
-            self._graph = next((each.graph for each in designs if each.chosen), None)
+            self._changes += 1
+
+    def runs(self, graph: GraphNode | None) -> None:
+        """A program is begun; `graph` is its graph, as its check has it."""
+        with self._lock:
+            self._graph, self._runs = graph, True
             self._changes += 1
 
     def __call__(self, event: Event) -> None:
@@ -77,7 +84,11 @@ class WorkSite:
         return Page(
             title="Design",
             body=render(
-                "design.html", problem=self._problem, designs=self._designs, written=written, run=events and link(RUN)
+                "design.html",
+                problem=self._problem,
+                designs=self._designs,
+                written=written,
+                run=link(RUN) if self._runs else "",
             ),
         )
 
@@ -85,10 +96,7 @@ class WorkSite:
         return str(self._changes)
 
     def routes(self) -> Iterator[str]:
-        if self.home == DESIGN:
-            yield DESIGN
-        if self._events:
-            yield RUN
+        yield from dict.fromkeys([self.home, *([RUN] if self._runs else [])])
 
     def close(self) -> None:
         pass

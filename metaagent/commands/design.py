@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import BaseModel
@@ -32,11 +32,13 @@ from metaagent.commands.options import (
     SandboxName,
     Seed,
     Temperature,
+    View,
     validated,
 )
 from metaagent.commands.outputs import PROGRAM, check_output, open_output
-from metaagent.commands.run import RunSettings, run_checked
+from metaagent.commands.run import RunSettings, all_of, run_checked
 from metaagent.opening import open_engine, open_sandbox
+from metaagent.serving_pages import viewing
 from metaagent.terminal import (
     ExitCode,
     LiveProgress,
@@ -62,6 +64,9 @@ from workflow.failures import Finding
 from workflow.graph import GraphNode
 from workflow.trace import Trace
 from workflow.usage import UsageReport, usage_report
+
+if TYPE_CHECKING:
+    from viewer import WorkSite
 
 PLUG_IN = (
     "to have a real model design and run it, add --engine openai:MODEL@http://localhost:8000/v1 or set METAAGENT_ENGINE"
@@ -128,6 +133,7 @@ async def _design(
     sampling: Sampling = SAMPLING,
     sandbox_name: str | None = None,
     cache: Path | None = None,
+    site: WorkSite | None = None,
 ) -> DesignReport:
     """Designs for a problem: the bank's one, or `samples` of the engine that `spec` names; run what is chosen.
 
@@ -136,14 +142,17 @@ async def _design(
     if spec is None:
         async with open_sandbox(sandbox_name) as sandbox:
             designs = [await from_bank(problem, sandbox)]
+        _show_on(site, designs)
         return DesignReport(problem=problem, engine=None, designs=designs, chosen=_first_good(designs))
     async with open_engine(spec, cache) as engine, open_sandbox(sandbox_name) as sandbox:
         with LiveProgress(f"Designing with {engine.name}") as progress:
-            with progress.watching(engine, lambda key: key.startswith(FIRST_DESIGN)):
+            written = site.written if site is not None else None
+            with progress.watching(engine, lambda key: key.startswith(FIRST_DESIGN), written):
                 sampled = await sample_designs(
                     problem, engine, sandbox, m=samples, sampling=sampling, style=style, seed=seed
                 )
             designs = [_proposal(sample, engine.name) for sample in sampled]
+            _show_on(site, designs)
             traces: list[Trace] = []
             report = DesignReport(
                 problem=problem,
@@ -154,6 +163,8 @@ async def _design(
             )
             if run and report.design is not None and report.design.program is not None:
                 progress.start("Running")
+                if site is not None:
+                    site.runs(report.design.graph)
                 with progress.watching(engine):
                     report.run, run_done = await run_checked(
                         report.design.program,
@@ -162,7 +173,7 @@ async def _design(
                         engine=engine,
                         sandbox=sandbox,
                         settings=RunSettings(seed=seed, sampling=sampling),
-                        sink=progress,
+                        sink=progress if site is None else all_of(progress, site),
                     )
                 traces.append(run_done.trace)
             replies = (turn.completion for sample in sampled for turn in sample.turns)
@@ -196,6 +207,28 @@ def _proposal(sample: Design, engine: str) -> Proposal:
         program=sample.source,
         findings=sample.findings,
         graph=sample.graph,
+    )
+
+
+def _show_on(site: WorkSite | None, designs: list[Proposal]) -> None:
+    if site is None:
+        return
+    from viewer import Designed
+
+    chosen = _first_good(designs)
+    site.designed(
+        [
+            Designed(
+                by=f"the template {design.template}" if design.template else design.source,
+                program=design.program,
+                reason=design.reason,
+                failure=design.failure,
+                findings=design.findings,
+                graph=design.graph,
+                chosen=place == chosen,
+            )
+            for place, design in enumerate(designs)
+        ]
     )
 
 
@@ -259,6 +292,7 @@ def main(
         Literal["full", "short"], typer.Option(help="Prompt: with templates, or as in training.")
     ] = "full",
     save: Annotated[Path | None, typer.Option("--save", "-o", help="Write the program here.", dir_okay=False)] = None,
+    view: View = False,
     run: Annotated[bool, typer.Option("--run", help="Run the program on the problem; needs an engine.")] = False,
     sandbox: SandboxName = None,
     cache: CacheFolder = None,
@@ -290,29 +324,32 @@ def main(
         note("the template bank gives one design; --samples needs an engine")
     if save is not None:
         check_output(save, PROGRAM)
-    report = asyncio.run(
-        _design(
-            text,
-            engine or None,
-            samples=samples,
-            style=style,
-            run=run,
-            seed=seed,
-            sampling=sampling,
-            sandbox_name=sandbox,
-            cache=cache,
+    with viewing(view, text) as site:
+        report = asyncio.run(
+            _design(
+                text,
+                engine or None,
+                samples=samples,
+                style=style,
+                run=run,
+                seed=seed,
+                sampling=sampling,
+                sandbox_name=sandbox,
+                cache=cache,
+                site=site,
+            )
         )
-    )
-    unsaved = ""
-    if save is not None and report.design is not None:
-        unsaved = _unsaved(save, report.design.program or "")
-        report.saved = None if unsaved else str(save)
-    if as_json:
-        print_json(report)
-    else:
-        print_report(stdout(), report)
+        unsaved = ""
+        if save is not None and report.design is not None:
+            unsaved = _unsaved(save, report.design.program or "")
+            report.saved = None if unsaved else str(save)
+        if as_json:
+            print_json(report)
+        else:
+            print_report(stdout(), report)
+        if unsaved:
+            note(unsaved)
     if unsaved:
-        note(unsaved)
         return ExitCode.USAGE
     return report.exit_code
 

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from pydantic import BaseModel, ConfigDict
@@ -32,10 +32,12 @@ from metaagent.commands.options import (
     SandboxName,
     Seed,
     Temperature,
+    View,
     validated,
 )
 from metaagent.commands.outputs import TRACE, open_output
 from metaagent.opening import open_engine, open_sandbox
+from metaagent.serving_pages import viewing
 from metaagent.terminal import (
     ExitCode,
     LiveProgress,
@@ -56,6 +58,9 @@ from workflow.limits import Limits
 from workflow.text import solution_block
 from workflow.trace import AgentTurn, CodeRan, Event, ToolCalled, Trace, event_to_json
 from workflow.usage import usage_report
+
+if TYPE_CHECKING:
+    from viewer import WorkSite
 
 Sink = Callable[[Event], None]
 
@@ -160,9 +165,15 @@ async def run_checked(
 
 
 async def run_file(
-    source: str, problem: str, program: str, spec: str, settings: RunSettings, trace: Path | None
+    source: str,
+    problem: str,
+    program: str,
+    spec: str,
+    settings: RunSettings,
+    trace: Path | None,
+    site: WorkSite | None = None,
 ) -> tuple[RunReport, Trace | None]:
-    """Check a program and run it on the engine that `spec` names, with live progress on stderr.
+    """Check a program and run it on the engine that `spec` names, with live progress on stderr, and on a page.
 
     There is no trace where the check refused the program.
     """
@@ -177,8 +188,12 @@ async def run_file(
             if not checked.ok:
                 return _refused(program, engine.name, checked.findings), None
             progress.start("Running")
+            sinks: list[Sink] = [progress]
+            if site is not None:
+                site.runs(checked.graph)
+                sinks.append(site)
             with TraceFile(trace) as written, progress.watching(engine):
-                sink = _both(written, progress)
+                sink = all_of(written, *sinks)
                 report, run = await run_checked(
                     source, problem, program=program, engine=engine, sandbox=sandbox, settings=settings, sink=sink
                 )
@@ -188,10 +203,10 @@ async def run_file(
     return report, run.trace
 
 
-def _both(first: Sink, second: Sink) -> Sink:
+def all_of(*sinks: Sink) -> Sink:
     def sink(event: Event) -> None:
-        first(event)
-        second(event)
+        for each in sinks:
+            each(event)
 
     return sink
 
@@ -295,6 +310,7 @@ def main(
         Path | None, typer.Option(help="Write the trace here, line by line while it runs.", dir_okay=False)
     ] = None,
     transcript: Annotated[bool, typer.Option("--transcript", "-t", help="Print the transcript, too.")] = False,
+    view: View = False,
     sandbox: SandboxName = None,
     cache: CacheFolder = None,
     seed: Seed = 0,
@@ -331,11 +347,12 @@ def main(
     sampling = validated(Sampling, temperature=temperature, max_tokens=max_tokens)
     settings = RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox, cache=cache)
     source = read_text(program)
-    report, record = asyncio.run(run_file(source, text, str(program), engine, settings, trace))
-    if as_json:
-        print_json(report)
-        return report.exit_code
-    if transcript and record is not None:
-        print_transcript(stdout(), record)
-    print_run(stdout(), report, transcribed=transcript)
+    with viewing(view, text, designs=False) as site:
+        report, record = asyncio.run(run_file(source, text, str(program), engine, settings, trace, site))
+        if as_json:
+            print_json(report)
+        else:
+            if transcript and record is not None:
+                print_transcript(stdout(), record)
+            print_run(stdout(), report, transcribed=transcript)
     return report.exit_code

@@ -20,7 +20,9 @@ import typer
 from rich.text import Text
 
 from metaagent.commands.inputs import read_configuration
+from metaagent.commands.options import View
 from metaagent.opening import open_sandbox
+from metaagent.serving_pages import viewing_training
 from metaagent.terminal import (
     ExitCode,
     Stop,
@@ -63,6 +65,7 @@ def main(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what was resolved and what a run will need.")
     ] = False,
+    view: View = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write curves to FOLDER/tensorboard too; needs tensorboard.")
     ] = False,
@@ -89,17 +92,21 @@ def main(
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' own bars would run through the view
     if not Path("/dev/nvidiactl").exists():  # transformers loads DeepSpeed where it is, which would say so on stdout
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    view = TrainingView(resolved, as_json)
+    shown = TrainingView(resolved, as_json)
     try:
-        with Writers(resolved, out, tensorboard=tensorboard, wandb=wandb) as writers, view:
-            asyncio.run(_run(resolved, out, resume, view, writers))
+        with (
+            viewing_training(view, out),
+            Writers(resolved, out, tensorboard=tensorboard, wandb=wandb) as writers,
+            shown,
+        ):
+            asyncio.run(_run(resolved, out, resume, shown, writers))
     except ModuleNotFoundError as error:
         package = error.name if error.name in ("tensorboard", "wandb") else '"metaagent[train]"'
         usage_error(f"{error.name} is not installed. Fix: pip install {package}")
     except (KeyboardInterrupt, asyncio.CancelledError):
         again = ["metaagent", "train", config, *(overrides or []), "--out", str(out), "--resume"]
         again += ["--tensorboard"] * tensorboard + ["--wandb", wandb] * bool(wandb) + ["--json"] * as_json
-        raise Stop(f"stopped at {view.place}. To go on:", ExitCode.INTERRUPTED, shlex.join(again)) from None
+        raise Stop(f"stopped at {shown.place}. To go on:", ExitCode.INTERRUPTED, shlex.join(again)) from None
     return ExitCode.OK
 
 

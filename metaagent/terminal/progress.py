@@ -86,14 +86,23 @@ class LiveProgress:
             self._console.print(Text(visible(line), style="dim"))
 
     @contextmanager
-    def watching(self, engine: object, shown: Callable[[str], bool] = lambda _: False) -> Iterator[None]:
+    def watching(
+        self,
+        engine: object,
+        shown: Callable[[str], bool] = lambda _: False,
+        also: Callable[[str], None] | None = None,
+    ) -> Iterator[None]:
         """On a terminal, how fast an engine writes that can be watched, and what it writes for requests whose key is to
-        be `shown`."""
-        if not self.visible or not isinstance(engine, WatchedEngine):
+        be `shown`. `also` is told of that, too."""
+        if not isinstance(engine, WatchedEngine) or not (self.visible or also):
             yield
             return
 
         def watch(key: str, piece: str) -> None:
+            if also is not None and shown(key):
+                also(piece)
+            if not self.visible:
+                return
             self._pieces.append(time.monotonic())
             if len(self._pieces) > 1:
                 speed = (len(self._pieces) - 1) / max(self._pieces[-1] - self._pieces[0], 1e-3)

@@ -1,0 +1,143 @@
+"""One file with pages, and a server of them: what is in it, what it may do, and who is answered."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from markupsafe import Markup
+
+from viewer import NoSuchPage, serving, write
+from viewer.document import asset
+from viewer.sites import Page, link
+
+
+class Pages:
+    """A site of plain pages."""
+
+    home = "first"
+
+    def __init__(self, pages: dict[str, str]) -> None:
+        self.pages = pages
+
+    def page(self, route: str) -> Page:
+        if route not in self.pages:
+            raise NoSuchPage(f"there is no {route!r}")
+        return Page(title=route, body=Markup(self.pages[route]))
+
+    def version(self, route: str) -> str:
+        return str(hash(self.page(route).body))
+
+    def routes(self) -> Iterator[str]:
+        yield from [*self.pages, "gone"]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_file_holds_what_fits_and_says_how_much_does_not(tmp_path: Path) -> None:
+    site = Pages({"first": "<p>one</p>", "large": "x" * 900, "small": "<p>two</p>"})
+    written = write(site, tmp_path / "page.html", most_bytes=500)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert (written.pages, written.left_out) == (2, 1)
+    assert written.bytes == len(text.encode())
+    assert "one" in text
+    assert "two" in text
+    assert "xxx" not in text
+
+
+def test_a_file_asks_nobody_and_runs_our_scripts_alone(tmp_path: Path) -> None:
+    write(Pages({"first": '<figure data-chart></figure><div data-graph=""></div>'}), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    said = policy[1].replace("&#39;", "'")
+    assert said.startswith("default-src 'none'; script-src 'sha256-")
+    assert "connect-src 'none'" in said
+    assert "unsafe-eval" not in said
+    assert said.count("sha256-") == text.count("<script>") == 3
+    assert not re.search(r"""<(?:script|link|img|iframe)[^>]+(?:src|href)=["']?https?:""", text)
+
+
+def test_scripts_that_no_page_needs_are_left_out(tmp_path: Path) -> None:
+    write(Pages({"first": "<p>one</p>"}), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text.count("<script>") == 1
+    assert len(text) < 60_000
+
+
+def test_the_licences_of_what_is_bundled_lie_beside_it() -> None:
+    licences = asset("vendor/LICENCES.txt")
+    for name in ("vega", "vega-lite", "vega-interpreter", "@dagrejs/dagre", "d3-scale"):
+        assert re.search(rf"^{re.escape(name)} \d+\.\d+", licences, re.MULTILINE), name
+
+
+def asked(address: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as answer:
+            return answer.status, answer.read(), dict(answer.headers)
+    except urllib.error.HTTPError as error:
+        return error.code, error.read(), dict(error.headers)
+
+
+def test_a_server_answers_whoever_knows_its_token() -> None:
+    site = Pages({"first": "<p>one</p>", "a b&c": "<p>two</p>"})
+    with serving(site) as server:
+        status, body, headers = asked(server.address)
+        assert status == 200
+        assert b"data-live" in body
+        assert "connect-src 'self'" in headers["Content-Security-Policy"]
+        assert headers["Cache-Control"] == "no-store"
+        page = json.loads(asked(server.address + "page?route=a%20b%26c")[1])
+        assert (page["title"], page["html"]) == ("a b&c", "<p>two</p>")
+        version = asked(server.address + "version?route=first")[1]
+        site.pages["first"] = "<p>changed</p>"
+        assert asked(server.address + "version?route=first")[1] != version
+        assert asked(server.address + "page?route=nowhere")[:2] == (404, b"there is no 'nowhere'")
+        for path in ("..", "page/..", "assets/app.js", "%2e%2e/etc/passwd"):
+            assert asked(server.address + path)[0] == 404
+
+
+@pytest.mark.parametrize("path", ["", "page?route=first", "0" * 32 + "/", "é/", "../", "%00/"])
+def test_who_does_not_know_the_token_learns_nothing(path: str) -> None:
+    with serving(Pages({"first": "<p>one</p>"})) as server:
+        root = server.address.removesuffix(f"{server.token}/")
+        assert asked(root + urllib.request.quote(path, safe="/?=%."))[:2] == (404, b"")
+        assert asked(server.address, Host="evil.example")[:2] == (404, b"")
+        assert asked(server.address.replace("127.0.0.1", "localhost"))[0] == 200
+
+
+def test_a_server_is_on_loopback_alone_and_gone_at_the_end() -> None:
+    with serving(Pages({"first": ""})) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        port = server.server_port
+        with pytest.raises(OSError, match="in use"), serving(Pages({"first": ""}), port):
+            pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_clients_that_say_nothing_hold_up_no_other() -> None:
+    with serving(Pages({"first": "<p>one</p>"})) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.server_port), timeout=5) for _ in range(8)]
+        found: list[int] = []
+        threads = [threading.Thread(target=lambda: found.append(asked(server.address)[0])) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=20)
+        assert found == [200] * 8
+        for each in silent:
+            each.close()
+
+
+def test_links_hold_any_route() -> None:
+    assert link("run/a b/c?d=1") == "#/run/a%20b/c?d=1"
+    assert link('x"><script>') == "#/x%22%3E%3Cscript%3E"

@@ -1,0 +1,62 @@
+"""What a command does, on a page while it does it."""
+
+from __future__ import annotations
+
+import pytest
+from inert import text_of
+
+from viewer import Designed, NoSuchPage, WorkSite
+from viewer.work_site import LAST_WRITTEN
+from workflow.failures import Finding
+from workflow.graph import GraphNode
+from workflow.trace import Answered, RunEnded, RunStarted
+
+HOSTILE = "<script>alert(1)</script>\u202e{{ 7 * 7 }}"
+GRAPH = GraphNode(
+    kind="EnsembleNode", name="vote", children=[GraphNode(kind="AgentNode", name=HOSTILE, role="member", tools=["add"])]
+)
+
+
+def test_what_is_written_is_seen_as_it_comes() -> None:
+    site = WorkSite("What is 1 + 1?")
+    assert "Nothing has been written yet" in text_of(site.page("design").body)
+    versions = {site.version("design")}
+    for piece in ("from work", "flow import AgentNode", HOSTILE):
+        site.written(piece)
+        versions.add(site.version("design"))
+    assert len(versions) == 4
+    assert "from workflow import AgentNode<script>alert(1)</script>\\u202e{{ 7 * 7 }}" in text_of(
+        site.page("design").body
+    )
+    site.written("x" * 10 * LAST_WRITTEN)
+    assert len(site.page("design").body) < 3 * LAST_WRITTEN
+
+
+def test_designs_and_the_run_of_one() -> None:
+    site = WorkSite("What is 1 + 1?")
+    site.written("being written")
+    wrong = Designed(by="engine", program="x = (", failure=HOSTILE, findings=[Finding(line=1, code="c", message=HOSTILE)])
+    site.designed([wrong, Designed(by="bank", program="x = 1\n", reason="short", graph=GRAPH, chosen=True)])
+    said = text_of(site.page("design").body)
+    for part in ("Design 1 of 2", "line 1: <script>", "Design 2 of 2 chosen", "why short", "member, tools: add"):
+        assert part in said, said
+    assert "being written" not in said
+    assert list(site.routes()) == ["design"]
+    site.runs(GRAPH)
+    site(RunStarted(run_id="r", question="What is 1 + 1?", engine="e"))
+    assert "The run of the program" in text_of(site.page("design").body)
+    assert "no end" in text_of(site.page("run").body)
+    before = site.version("run")
+    site(Answered(text="\\boxed{2}", from_agent="Solver"))
+    site(RunEnded())
+    assert site.version("run") != before
+    assert "Solver" in text_of(site.page("run").body)
+    assert list(site.routes()) == ["design", "run"]
+
+
+def test_a_run_alone_begins_with_its_page() -> None:
+    site = WorkSite("What is 1 + 1?", designs=False)
+    assert site.home == "run"
+    text_of(site.page("run").body)
+    with pytest.raises(NoSuchPage, match="elsewhere"):
+        site.page("elsewhere")
