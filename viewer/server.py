@@ -67,7 +67,6 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = REQUEST_S
-    protocol_version = "HTTP/1.1"
     server_version = "metaagent"
     sys_version = ""
 

@@ -35,7 +35,9 @@ def test_what_is_written_is_seen_as_it_comes() -> None:
 def test_designs_and_the_run_of_one() -> None:
     site = WorkSite("What is 1 + 1?")
     site.written("being written")
-    wrong = Designed(by="engine", program="x = (", failure=HOSTILE, findings=[Finding(line=1, code="c", message=HOSTILE)])
+    wrong = Designed(
+        by="engine", program="x = (", failure=HOSTILE, findings=[Finding(line=1, code="c", message=HOSTILE)]
+    )
     site.designed([wrong, Designed(by="bank", program="x = 1\n", reason="short", graph=GRAPH, chosen=True)])
     said = text_of(site.page("design").body)
     for part in ("Design 1 of 2", "line 1: <script>", "Design 2 of 2 chosen", "why short", "member, tools: add"):
