@@ -64,9 +64,10 @@ class Written:
 
 def write(site: Site, out: Path, most_bytes: int = MOST_BYTES) -> Written:
     """Write one file with the pages of a site. Raises what `Site.page` raises for the first, and OSError."""
+    routes = list(site.routes())  # a site that is still reading has then read all
     pages: dict[str, Page] = {site.home: site.page(site.home)}
     size, left_out = len(pages[site.home].body), 0
-    for route in site.routes():
+    for route in dict.fromkeys(routes):
         if route in pages:
             continue
         if size >= most_bytes:

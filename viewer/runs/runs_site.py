@@ -35,21 +35,18 @@ MOST_PAGES = 40
 
 
 class RunsSite:
-    """The traces in `folder` and below. With `whole` the first page waits until all of them are in the index. Raises
-    OSError for a folder that cannot be read."""
+    """The traces in `folder` and below; `routes` waits until all of them are in the index. Raises OSError for a folder
+    that cannot be read."""
 
     home = "list"
 
-    def __init__(self, folder: Path, *, whole: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.index = TraceIndex(self.folder)
-        self._whole = whole
 
     def page(self, route: str) -> Page:
         kind, rest = _split(route)
         if kind == "list":
-            if self._whole:
-                self.index.wait()
             return list_page(self.index, parsed(rest), self.folder.name or str(self.folder))
         if kind == "run":
             return self._run(rest)

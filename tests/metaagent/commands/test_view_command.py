@@ -1,0 +1,127 @@
+"""`metaagent view`: what becomes of each kind of path, and what is said where nothing can be shown."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from command_line import document, invoke
+
+from metaagent.demo import PROGRAM, REPLAY, text
+
+PROBLEM = "Jen enters a lottery."
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(text(PROGRAM))
+    (tmp_path / "replies.jsonl").write_text(text(REPLAY))
+    path = tmp_path / "run.jsonl"
+    ran = invoke("run", str(tmp_path / "program.py"), PROBLEM, "-e", f"replay:{tmp_path / 'replies.jsonl'}",
+                 "--trace", str(path))  # fmt: skip
+    assert ran.exit_code == 0, ran.output
+    return path
+
+
+def test_a_trace_becomes_a_file(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("view", "run.jsonl")
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("run.html: 1 pages, ")
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "MathSolver" in page
+    assert "\\boxed{116}" in page
+    assert invoke("view", "run.jsonl", "--out", "run.html").exit_code == 0  # it is ours, and made anew
+
+
+def test_a_folder_of_traces_becomes_one_file(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.jsonl").write_bytes(trace.read_bytes())
+    shown = invoke("view", str(folder), "-o", str(tmp_path / "all.html"))
+    assert shown.exit_code == 0, shown.output
+    assert "3 traces" in (tmp_path / "all.html").read_text(encoding="utf-8")
+
+
+def test_what_is_somebody_elses_is_not_written_over(trace: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.html"
+    mine.write_text("<!doctype html><p>mine</p>")
+    shown = invoke("view", str(trace), "--out", str(mine))
+    assert shown.exit_code == 2
+    assert f"cannot write {mine}: it holds something that is no page" in shown.stderr
+    assert mine.read_text() == "<!doctype html><p>mine</p>"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere is not there. Fix: "),
+        (["empty"], "empty holds no traces. Fix: "),
+        (["run.jsonl", "--before", "empty"], "run.jsonl is no evaluation, and only those are compared. Fix: "),
+        (["run.jsonl", "--serve", "--out", "x.html"], "--serve writes no file. Fix: "),
+    ],
+)
+def test_what_cannot_be_shown_is_told(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    shown = invoke("view", *arguments)
+    assert shown.exit_code == 2
+    assert said in shown.stderr
+
+
+def served(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-u", "-m", "metaagent", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"see (http://127\.0\.0\.1:\d+/\S+/)", line):
+            return found[1]
+    raise AssertionError(f"no address, and the end: {process.wait(timeout=10)}")
+
+
+def test_a_trace_is_served_until_ctrl_c(trace: Path) -> None:
+    process = served("view", str(trace), "--serve", "--no-browser")
+    try:
+        with urllib.request.urlopen(address_of(process) + "page?route=run", timeout=20) as answer:
+            assert b"MathSolver" in answer.read()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+
+
+def test_a_run_is_seen_after_it_has_ended(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROWSER", "true")  # a program that opens nothing
+    replies = f"replay:{tmp_path / 'replies.jsonl'}"
+    process = served("run", str(tmp_path / "program.py"), PROBLEM, "-e", replies, "--view")
+    try:
+        address = address_of(process)
+        assert process.stdout is not None
+        assert any("Answer  116" in line for line in process.stdout)
+        with urllib.request.urlopen(address + "page?route=run", timeout=20) as answer:
+            page = answer.read()
+        assert b"MathSolver" in page
+        assert b"The run answered" in page
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+
+
+def test_the_json_of_a_run_is_the_same_with_and_without_a_page(trace: Path, tmp_path: Path) -> None:
+    ran = invoke("run", str(tmp_path / "program.py"), PROBLEM, "-e", f"replay:{tmp_path / 'replies.jsonl'}", "--json")
+    assert document(ran)["answer"] == "116"
