@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,13 @@ def test_what_cannot_be_shown_is_told(
 
 def served(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-u", "-m", "metaagent", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
 
 
 def address_of(process: subprocess.Popen[str]) -> str:
