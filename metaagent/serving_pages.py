@@ -4,6 +4,7 @@ commands. What they show is the viewer's business."""
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import threading
 import webbrowser
 from collections.abc import Iterator
@@ -28,14 +29,18 @@ def opened(site: Site, *, port: int = 0, browser: bool = True) -> Iterator[None]
             usage_error(f"cannot serve on port {port}: {error.strerror}. Fix: another --port")
         note(f"see {server.address}")
         if browser:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="metaagent-"))
             # In a thread: some systems wait until the browser is closed.
-            threading.Thread(target=_open, args=(server.address,), daemon=True).start()
+            threading.Thread(target=_open, args=(server.address, Path(folder)), daemon=True).start()
         yield
 
 
-def _open(address: str) -> None:
+def _open(address: str, folder: Path) -> None:
+    """By a file that leads there and that nobody else may read: what is on a browser's command line, all may."""
+    page = folder / "open.html"
     with contextlib.suppress(webbrowser.Error, OSError):  # the address has been told
-        webbrowser.open(address)
+        page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8")
+        webbrowser.open(page.as_uri())
 
 
 @contextlib.contextmanager

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
+import re
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from urllib.parse import unquote
 
 from markupsafe import Markup
 
@@ -21,7 +25,10 @@ from viewer.sites import NoSuchPage, Page, Site
 
 MOST_BYTES = 30_000_000
 """Of a file: pages that no longer fit are left out, and said to be."""
+MOST_MISFITS = 20
+"""Pages that are made in vain before a file counts as full."""
 _CHART, _GRAPH = "data-chart", "data-graph"
+_LINK = re.compile(r'href="#/([^"]*)"')
 
 
 @cache
@@ -59,34 +66,45 @@ class Written:
 
     pages: int
     left_out: int
+    """Pages that others lead to, and that are not there."""
     bytes: int
 
 
 def write(site: Site, out: Path, most_bytes: int = MOST_BYTES) -> Written:
-    """Write one file with the pages of a site. Raises what `Site.page` raises for the first, and OSError."""
-    routes = list(site.routes())  # a site that is still reading has then read all
-    pages: dict[str, Page] = {site.home: site.page(site.home)}
-    size, left_out = len(pages[site.home].body), 0
-    for route in dict.fromkeys(routes):
-        if route in pages:
-            continue
-        if size >= most_bytes:
+    """Write one file with the first page, then those that the site puts first, then what these lead to, as far as they
+    fit. Raises what `Site.page` raises for the first, and OSError."""
+    waiting = deque(dict.fromkeys([site.home, *site.routes()]))  # a site that is still reading has then read all
+    seen, pages, size, left_out = set(waiting), dict[str, Page](), 0, 0
+    while waiting:
+        route = waiting.popleft()
+        if left_out >= MOST_MISFITS:
             left_out += 1
             continue
         try:
             page = site.page(route)
         except (NoSuchPage, OSError):
+            if not pages:
+                raise
             continue  # gone meanwhile
-        if size + len(page.body) > most_bytes:
+        if pages and size + len(page.body) > most_bytes:
             left_out += 1
             continue
         pages[route] = page
         size += len(page.body)
+        found = [each for each in leads_to(page) if each not in seen]
+        waiting.extend(found)
+        seen.update(found)
     bodies = [page.body for page in pages.values()]
     used = scripts(any(_CHART in body for body in bodies), any(_GRAPH in body for body in bodies))
     text = _document(site, pages, used, "'none'", live=False)
     out.write_text(text, encoding="utf-8")
     return Written(len(pages), left_out, len(text.encode()))
+
+
+def leads_to(page: Page) -> list[str]:
+    """Routes of the links on a page, each once."""
+    found = (unquote(html.unescape(address)) for address in _LINK.findall(page.body))
+    return [route for route in dict.fromkeys(found) if route]
 
 
 def _document(site: Site, pages: Mapping[str, Page], used: list[Markup], connect: str, *, live: bool) -> str:

@@ -101,7 +101,7 @@ def count(number: float) -> str:
 
 def figure(number: float | None, digits: int = 3) -> str:
     """A number with so many significant digits, `–` for none."""
-    if number is None:
+    if number is None or number != number:
         return "–"
     return count(number) if not abs(number) < 10**digits else f"{number:.{digits}g}"
 

@@ -30,6 +30,9 @@ REQUEST_S = 30.0
 class Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away in the middle is no news."""
+
     def __init__(self, site: Site, port: int = 0) -> None:
         """Raises OSError where the port is taken; 0 is any that is free."""
         self.site = site
@@ -45,9 +48,9 @@ class Server(ThreadingHTTPServer):
 
     def answer(self, path: str) -> tuple[int, str, str]:
         """Status, type and text for what is asked behind the token."""
-        asked = urlsplit(path)
-        route = parse_qs(asked.query).get("route", [self.site.home])[0]
         try:
+            asked = urlsplit(path)
+            route = parse_qs(asked.query).get("route", [self.site.home])[0]
             if asked.path == "":
                 return 200, "text/html", self.document
             if asked.path == "version":
@@ -61,14 +64,14 @@ class Server(ThreadingHTTPServer):
             return 404, "text/plain", str(error)
         except OSError as error:
             return 404, "text/plain", f"cannot read {error.filename}: {error.strerror}"
+        except Exception as error:  # one page that cannot be made takes no other with it
+            return 500, "text/plain", f"this page cannot be made: {type(error).__name__}: {error}"
         return 404, "text/plain", ""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = REQUEST_S
-    server_version = "metaagent"
-    sys_version = ""
 
     def do_GET(self) -> None:
         token, _, path = self.path.removeprefix("/").partition("/")
@@ -96,6 +99,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
         self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Whatever is wrong with a request: who asks so does not know the token."""
+        self.close_connection = True
+        self._send(code, "text/plain", "")
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        self.send_response_only(code, message)
 
     def log_message(self, format: str, *args: object) -> None:
         pass

@@ -61,6 +61,11 @@ class WorkSite:
             self._designs, self._written = designs, ""
             self._changes += 1
 
+    def refused(self, name: str, program: str, findings: Sequence[Finding]) -> None:
+        """A program that was given may not run."""
+        failure = "it has not passed its check, and was not run"
+        self.designed([Designed(by=name, program=program, findings=findings, failure=failure)])
+
     def runs(self, graph: GraphNode | None) -> None:
         """A program is begun; `graph` is its graph, as its check has it."""
         with self._lock:
@@ -77,16 +82,17 @@ class WorkSite:
     def page(self, route: str) -> Page:
         with self._lock:
             events, graph, written = list(self._events), self._graph, self._written
-        if route == RUN:
-            return run_page(read_trace("run", Trace.model_construct(events=events)), graph=graph)
-        if route != DESIGN:
+        if route not in (DESIGN, RUN):
             raise NoSuchPage(f"there is no page {route!r}")
+        if route == RUN and self._runs:
+            return run_page(read_trace("run", Trace.model_construct(events=events)), graph=graph)
         return Page(
-            title="Design",
+            title="Design" if self.home == DESIGN else "Program",
             body=render(
                 "design.html",
                 problem=self._problem,
                 designs=self._designs,
+                designing=self.home == DESIGN,
                 written=written,
                 run=link(RUN) if self._runs else "",
             ),
@@ -96,7 +102,9 @@ class WorkSite:
         return str(self._changes)
 
     def routes(self) -> Iterator[str]:
-        yield from dict.fromkeys([self.home, *([RUN] if self._runs else [])])
+        yield self.home
+        if self._runs and self.home != RUN:
+            yield RUN
 
     def close(self) -> None:
         pass

@@ -59,7 +59,9 @@ CacheFolder = Annotated[
         file_okay=False,
     ),
 ]
-View = Annotated[bool, typer.Option("--view", help="Show it in a browser while it goes on, and until Ctrl-C.")]
+View = Annotated[
+    bool, typer.Option("--view", help="Show it in a browser while it goes on and, once it is done, until Ctrl-C.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Temperature = Annotated[float, typer.Option(help="Sampling temperature.")]
 MaxTokens = Annotated[int, typer.Option(help="Longest reply, in tokens.")]

@@ -186,6 +186,8 @@ async def run_file(
                 await check_gold(settings.gold, sandbox)
             checked = await check_program(source, sandbox, problem)
             if not checked.ok:
+                if site is not None:
+                    site.refused(program, source, checked.findings)
                 return _refused(program, engine.name, checked.findings), None
             progress.start("Running")
             sinks: list[Sink] = [progress]

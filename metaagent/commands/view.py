@@ -5,15 +5,19 @@ What pages say is the viewer's business; here are only options, words and exit c
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from metaagent.commands.outputs import PAGE, check_output
+from metaagent.opening import open_sandbox
 from metaagent.serving_pages import opened, wait_for_the_end
 from metaagent.terminal import ExitCode, note, stdout, usage_error
 from viewer import NoSuchPage, NothingToShow, Site, open_site, write
+from workflow.failures import MetaAgentError
+from workflow.graph import GraphNode
 
 
 def main(
@@ -25,7 +29,14 @@ def main(
         typer.Option(metavar="FOLDER", help="An earlier evaluation: shows what has changed since.", file_okay=False),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="PAGE.html", help="The file to write.", dir_okay=False)
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PAGE.html",
+            help="The file to write; else PATH's name and .html, in this folder.",
+            dir_okay=False,
+        ),
     ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve it on this machine instead, following what still goes on.")
@@ -39,16 +50,38 @@ def main(
     """
     if serve and out is not None:
         usage_error("--serve writes no file. Fix: leave out --serve or --out")
+    if port and not serve:
+        usage_error(f"--port {port} is for --serve. Fix: add --serve, or leave it out")
     try:
-        site = open_site(path, before)
+        site = open_site(path, before, _graph_of)
     except NothingToShow as error:
         usage_error(str(error))
     except OSError as error:
         usage_error(f"cannot read {error.filename}: {error.strerror}")
     try:
-        return _serve(site, port, browser) if serve else _write(site, out or Path(f"{path.resolve().stem}.html"))
+        return _serve(site, port, browser) if serve else _write(site, out or _named(path))
     finally:
         site.close()
+
+
+def _graph_of(program: str) -> GraphNode | None:
+    """Built in a jail, as `metaagent show` does; None where there is no jail, or the program builds nothing."""
+    try:
+        return asyncio.run(_described(program))
+    except MetaAgentError as error:
+        note(f"the graph shows only what ran: {error}")
+        return None
+
+
+async def _described(program: str) -> GraphNode | None:
+    async with open_sandbox() as sandbox:
+        return (await sandbox.describe(program)).graph
+
+
+def _named(path: Path) -> Path:
+    """A folder's own name says little where it is one of several: `RL/attempts` becomes RL-attempts.html."""
+    whole = path.resolve()
+    return Path(f"{whole.stem}.html" if whole.is_file() else f"{whole.parent.name}-{whole.name}.html".lstrip("-"))
 
 
 def _serve(site: Site, port: int, browser: bool) -> ExitCode:
@@ -67,5 +100,5 @@ def _write(site: Site, out: Path) -> ExitCode:
         usage_error(f"cannot write {out}: {error.strerror}")
     stdout().print(f"{out}: {written.pages:,} pages, {written.bytes / 1e6:.1f} MB")
     if written.left_out:
-        note(f"{written.left_out:,} pages would not fit into one file. Fix: --serve, which has all")
+        note(f"{written.left_out:,} pages that these lead to are not in it, for its size. Fix: --serve, which has all")
     return ExitCode.OK

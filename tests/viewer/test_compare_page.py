@@ -49,7 +49,7 @@ def test_runs_that_differ_in_time_tokens_and_seeds_are_the_same() -> None:
     assert told(left, right) == ""
     assert of(left, right).same == 2
     page = text_of(compare_page(left, right).body)
-    assert page.startswith("The two runs are the same, but for times, tokens and seeds.")
+    assert page.startswith("What was asked, said, done and earned is the same in both")
     assert "2 events are the same in both" in page
 
 

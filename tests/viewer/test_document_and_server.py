@@ -53,6 +53,24 @@ def test_a_file_holds_what_fits_and_says_how_much_does_not(tmp_path: Path) -> No
     assert "xxx" not in text
 
 
+def test_what_pages_lead_to_is_in_the_file_or_counted(tmp_path: Path) -> None:
+    """Also where no list of the site's names it, and where its name needs escaping."""
+    odd = "run/a b&c?d=1.jsonl"
+    pages = {
+        "first": f'<a href="{link("second")}">',
+        "second": f'<a href="{link(odd)}">',
+        odd: f'<a href="{link("nowhere")}">',
+    }
+    site = Pages(pages)
+    site.routes = lambda: iter(())  # type: ignore[method-assign]
+    assert write(site, tmp_path / "page.html").pages == 3
+    site.pages |= {f"n{number}": "x" * 1000 for number in range(100)}
+    site.pages["first"] += "".join(f'<a href="#/n{number}">' for number in range(100))
+    written = write(site, tmp_path / "page.html", most_bytes=10_000)
+    assert written.pages + written.left_out == 103
+    assert 5 < written.pages < 15
+
+
 def test_a_file_asks_nobody_and_runs_our_scripts_alone(tmp_path: Path) -> None:
     write(Pages({"first": '<figure data-chart></figure><div data-graph=""></div>'}), tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")

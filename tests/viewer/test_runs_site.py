@@ -169,7 +169,8 @@ def test_what_is_worth_a_place_in_one_file(site: RunsSite, tmp_path: Path) -> No
     assert best_beside_worst in routes
     assert best_beside_worst.replace("&", "&amp;") in site.page(f"tree/{TREE}").body
     written = document.write(site, tmp_path / "page.html")
-    assert (written.pages, written.left_out) == (len(set(routes)), 0)
+    assert written.left_out == 0
+    assert written.pages >= len(set(routes))
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "secret" not in text
     small = document.write(site, tmp_path / "page.html", most_bytes=len(site.page("list").body) + 10)

@@ -12,7 +12,15 @@
   let shown = { route: null, version: null };
   let views = [];
 
-  const routeNow = () => decodeURIComponent(location.hash.replace(/^#\/?/, "").split("#")[0]) || body.dataset.home;
+  const routeOf = (hash) => {
+    const text = hash.replace(/^#\/?/, "").split("#")[0];
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text; // no address of ours
+    }
+  };
+  const routeNow = () => routeOf(location.hash) || body.dataset.home;
   const isDark = () => (body.dataset.theme || (dark.matches ? "dark" : "light")) === "dark";
 
   // Pages
@@ -76,8 +84,9 @@
     if (live && version !== null && !document.hidden && !typing) {
       try {
         const answer = await fetch("version?route=" + encodeURIComponent(route), { cache: "no-store" });
-        if (answer.ok && (await answer.text()) !== version && shown.route === route) await show(route, true);
-        status.textContent = "";
+        const told = await answer.text();
+        if (answer.ok && told !== version && shown.route === route) await show(route, true);
+        status.textContent = answer.ok ? "" : told;
       } catch {
         status.textContent = "the server is gone";
       }
@@ -91,11 +100,23 @@
   const colour = (name) => getComputedStyle(body).getPropertyValue(name).trim();
 
   function enhance() {
+    markMissing();
     for (const each of main.querySelectorAll("[data-chart]")) drawChart(each);
     for (const each of main.querySelectorAll("[data-graph]")) drawGraph(each);
     for (const each of main.querySelectorAll("[data-filter]")) each.addEventListener("input", () => narrow(each));
     for (const each of main.querySelectorAll("form[data-route]")) each.addEventListener("submit", submit);
     for (const each of main.querySelectorAll("[data-goto]")) each.addEventListener("click", () => goTo(each.dataset.goto));
+  }
+
+  // Links that lead to pages which are not in this file say so.
+  const known = live ? null : new Set([...document.querySelectorAll("template[data-route]")].map((each) => each.dataset.route));
+  function markMissing() {
+    for (const each of main.querySelectorAll("a[href^='#/']")) {
+      const route = routeOf(each.getAttribute("href"));
+      if (!known || !route || known.has(route)) continue;
+      each.classList.add("missing");
+      each.title = "not in this file; metaagent view --serve has it";
+    }
   }
 
   function drawChart(holder) {

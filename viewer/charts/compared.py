@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from viewer.charts.encodings import (
     SERIES,
@@ -18,6 +17,7 @@ from viewer.charts.encodings import (
     told,
     value_axis,
 )
+from viewer.means import mean
 
 INTERVAL = "95 % interval"
 
@@ -102,7 +102,7 @@ def dots(
         name: [each for each in finite(of) if each is not None] for name, of in zip(names, found.values(), strict=True)
     }
     rows = [{"name": name, "y": value, "said": texts([value])[0]} for name, of in values.items() for value in of]
-    means = [{"name": name, "y": fmean(of), "said": texts([fmean(of)])[0]} for name, of in values.items() if of]
+    means = [{"name": name, "y": mean(of), "said": texts([mean(of)])[0]} for name, of in values.items() if of]
     shared = {
         "x": value_axis("y", value_title, bounds, values=[row["y"] for row in rows]),
         "y": {"field": "name", "type": "nominal", "sort": None, "scale": {"domain": names}}

@@ -117,7 +117,7 @@ def row_of(attempt: Attempt, line: int, offset: int) -> Row:
         program=b"" if program is None else _digest(program),
         tokens=sum(tally.usage.total_tokens for tally in tallies),
         calls=0 if executor is None else executor.calls,
-        cost_usd=math.fsum(costs) if costs else None,
+        cost_usd=sum(costs) if costs else None,
         seconds=attempt.duration_s,
         trace=attempt.trace if attempt.trace and len(attempt.trace) <= LONGEST_PATH else None,
     )

@@ -8,7 +8,6 @@ a file.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from viewer.evaluation.attempt_rows import Row
 from viewer.evaluation.evaluation_charts import Bar, Point, cost_scatter, interval_bars
 from viewer.evaluation.evaluation_data import Evaluation
 from viewer.html import count, figure, percent, render
+from viewer.means import mean
 from viewer.sites import Page, link
 
 Value = TypeVar("Value")
@@ -75,8 +75,8 @@ def _group(rows: Sequence[Row]) -> Group:
         rate=pass_rate(grouped((row.problem, row.correct) for row in rows)),
         tokens=sum(row.tokens for row in rows) / len(rows),
         calls=sum(row.calls for row in rows) / len(rows),
-        cost_usd=math.fsum(costs) / len(costs) if costs else None,
-        seconds=math.fsum(row.seconds for row in rows) / len(rows),
+        cost_usd=mean(costs) if costs else None,
+        seconds=mean([row.seconds for row in rows]),
     )
 
 

@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainer.evaluate import RESULTS
 from viewer.evaluation.attempt_pages import Other, attempt_page, attempts_page
 from viewer.evaluation.attempt_rows import Row
 from viewer.evaluation.changes import Changes, compare
@@ -199,7 +200,7 @@ def trace_in(folder: Path, path: str) -> Path:
     try:
         root = folder.resolve()
         found = (root / path).resolve()
-        if path and found.is_relative_to(root) and found.is_file():
+        if path.endswith(".jsonl") and path != RESULTS and found.is_relative_to(root) and found.is_file():
             return found
     except (OSError, ValueError, RuntimeError):  # no name of a file, or links that lead in a circle
         pass

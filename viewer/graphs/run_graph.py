@@ -62,6 +62,8 @@ class _Drawing:
         self, order: Order, done: dict[Place, Done], outcome: Outcome | None, goto: Callable[[int], str | None]
     ) -> None:
         self._order, self._done, self._outcome, self._goto = order, done, outcome, goto
+        going_on = outcome is not None and outcome.state == "open"
+        self._not_asked = "no reply so far" if going_on else "not asked"
         self._program = ProgramGraph()
         self._known: dict[Path, Path] = {}
         """Paths of the run, or beginnings of them, to nodes of the program."""
@@ -86,7 +88,7 @@ class _Drawing:
         for place in self._in_order(shown, unused):
             path, kind = place
             if kind == "unused":
-                self._box(place, [name_of(self._program.nodes[path].name), "not asked"], "unused")
+                self._box(place, [name_of(self._program.nodes[path].name), self._not_asked], "unused")
             elif place in self._done:
                 at = self._done[place]
                 goto = next((target for act in at.acts if (target := self._goto(act.index))), None)

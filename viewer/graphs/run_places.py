@@ -96,7 +96,8 @@ def ending(outcome: Outcome | None) -> tuple[list[str], str]:
     if outcome.failure is not None:
         return ["failed", outcome.failure.kind.replace("_", " ")], "failed"
     if outcome.state == "answered":
-        return ["answer", one_line(outcome.graded or outcome.answer or "", 36)], "end good"
+        said = one_line(outcome.graded or outcome.answer or "", 36)
+        return ["answer", said, *(["by no agent"] if outcome.turn is None else [])], "end good"
     return [{"silent": "no answer", "open": "no end yet"}.get(outcome.state, "end")], "end"
 
 

@@ -90,7 +90,10 @@ def compare_page(
 
 def _told(found: Comparison, names: tuple[str, str]) -> str:
     if found.first is None:
-        return "The two runs are the same, but for times, tokens and seeds."
+        return (
+            "What was asked, said, done and earned is the same in both. What they ran on, with which limits, seeds, "
+            "models and weights, and how long that took is not compared but in the facts."
+        )
     return _told_of(found.first, names)
 
 

@@ -237,8 +237,11 @@ _FIELDS: dict[type, tuple[tuple[str, str], ...]] = {
     LimitHit: (("limit_kind", "the limit that is hit"), ("limit", "the limit {0.limit_kind}")),
     Answered: (("text", "the answer"), ("from_agent", "the agent that the answer comes from")),
     RunEnded: (("failure", "how the run ends"),),
-    Rewarded: (("total", "the reward"),),
-    CandidateDrawn: (("reward", "what candidate {0.number} of {0.key} earned"),),
+    Rewarded: (("total", "the reward"), ("terms", "the terms of the reward")),
+    CandidateDrawn: (
+        ("reward", "what candidate {0.number} of {0.key} earned"),
+        ("chosen", "whether candidate {0.number} of {0.key} was chosen"),
+    ),
     TurnRewarded: (("reward", "what call {0.key} earned"),),
 }
 

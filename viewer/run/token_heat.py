@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from viewer.html import Markup, figure, percent, shown
+from viewer.means import mean
 
 Words = Callable[[list[int]], list[str]]
 """Texts of tokens by their ids, one for each."""
@@ -59,7 +60,7 @@ def heat_of(logprobs: Sequence[float], token_ids: Sequence[int] | None = None, w
             text = _coloured(texts, logprobs)
     return Heat(
         tokens=len(logprobs),
-        mean=-math.fsum(known) / len(known) if known else None,
+        mean=-mean(known) if known else None,
         least=math.exp(min(0.0, min(known))) if known else None,
         strip=_strip(cells),
         per_cell=per_cell,

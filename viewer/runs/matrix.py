@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import fmean
 from urllib.parse import quote
 
 from viewer.html import figure
+from viewer.means import mean
 from viewer.runs.question_tree import DesignOnDisk, RunOfDesign, TreeOnDisk
 from viewer.runs.tree_credit import Credit, Credited
 from workflow.graph import structure
@@ -148,7 +148,7 @@ class Matrix:
             program=design.program,
             same_as=same_as,
             repaired=record is not None and record.repaired,
-            mean=figure(fmean(known)) if known and len(known) == len(rewards) else "–",
+            mean=figure(mean(known)) if known and len(known) == len(rewards) else "–",
             advantage=signed(advantage),
             tone=tone(advantage),
             strength=strength(advantage),
@@ -159,7 +159,7 @@ class Matrix:
     def _cell(self, design: DesignOnDisk, run: RunOfDesign, largest: float) -> Cell:
         samples = self._samples(design, run)
         advantages = [each.advantage for each in samples if each.advantage is not None]
-        advantage = fmean(advantages) if advantages and not self.by_turn else None
+        advantage = mean(advantages) if advantages and not self.by_turn else None
         mark, mark_class, means = _mark(design, run)
         reward = 0.0 if design.is_rejected else run.reward
         summary = run.summary

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from statistics import fmean
 
 from trainer.credit import SINGLE_TURNS, active_roles
 from viewer.html import figure, one_line, render
+from viewer.means import mean
 from viewer.runs.matrix import Matrix
 from viewer.runs.question_tree import TreeOnDisk
 from viewer.runs.tree_credit import Credit, NoCredit, credit_again
@@ -108,7 +108,7 @@ def _facts(tree: TreeOnDisk, credit: Credit | None) -> list[tuple[str, str]]:
     designs, runs = len(tree.designs), len(tree.runs) // max(1, len(tree.designs))
     facts = [("", f"{designs} design{'' if designs == 1 else 's'} × {runs} execution{'' if runs == 1 else 's'}")]
     if known:
-        facts.append(("mean reward", f"{figure(fmean(known))} over {len(known)} of {len(rewards)} executions"))
+        facts.append(("mean reward", f"{figure(mean(known))} over {len(known)} of {len(rewards)} executions"))
     facts.append(("correct", f"{correct} of {len(tree.runs)}"))
     if rejected:
         facts.append(("designs that could not run", str(rejected)))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from viewer.html import render
+from viewer.means import mean
 from viewer.sites import NoSuchPage, Page, link
 from viewer.training.step_traces import QuestionSummary, RunSummary
 from viewer.training.training_data import TrainingRun
@@ -95,7 +95,7 @@ def question_row(step: int, question: QuestionSummary, runs_of_a_design: int) ->
         number=question.number,
         route=question_route(step, question.number),
         text=question.text,
-        reward=fmean(rewards) if rewards else None,
+        reward=mean(rewards) if rewards else None,
         correct=sum(run.correct for run in question.runs),
         rewarded=len(rewards),
         best=linked(question.best),

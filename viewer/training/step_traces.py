@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from trainer.disk import plain_files
+from viewer.means import mean
 
 WHOLE = 4 << 20
 """Bytes of a trace that is read whole; of a longer one, its beginning and its end."""
@@ -80,7 +80,7 @@ class QuestionSummary:
     def tool_calls(self) -> float | None:
         """Per run."""
         known = [run.tool_calls for run in self.runs if run.tool_calls is not None]
-        return fmean(known) if known else None
+        return mean(known) if known else None
 
 
 def _reward(run: RunSummary) -> float:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from trainer.run import StepReport
 from trainer.update import UpdateReport
 from viewer.charts import Level
+from viewer.means import mean
 from viewer.training.training_data import Measure, Stage
 from viewer.training.training_panels import SHARE, Figures, Panel, Panels
 
@@ -42,7 +42,7 @@ def sections(panels: Panels, tools: Mapping[int, float]) -> list[Section]:
 def mean_of(stage: Stage, measure: Measure) -> float | None:
     """Over the steps of a stage that have the value."""
     values = [value for report in stage.reports if (value := measure(report)) is not None]
-    return fmean(values) if values else None
+    return mean(values) if values else None
 
 
 def _rewards(panels: Panels) -> list[Panel]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,6 +22,7 @@ from pydantic import ValidationError
 from trainer.config import ConfigError, TrainConfig, read_config
 from trainer.disk import plain_files
 from trainer.run import CHECKPOINTS, CONFIG, METRICS, TRACES, StepReport
+from viewer.means import mean
 
 LONGEST_LINE = 32 << 20
 """Bytes of a step's report."""
@@ -251,7 +251,7 @@ class Windows:
 
     def mean(self, measure: Measure) -> list[float | None]:
         """Over those steps of each part that have the value."""
-        return [fmean(values) if (values := _known(part, measure)) else None for part in self.parts]
+        return [mean(values) if (values := _known(part, measure)) else None for part in self.parts]
 
     def largest(self, measure: Measure) -> list[float | None]:
         return [max(values) if (values := _known(part, measure)) else None for part in self.parts]
