@@ -132,6 +132,33 @@ def test_who_does_not_know_the_token_learns_nothing(path: str) -> None:
         assert asked(server.address.replace("127.0.0.1", "localhost"))[0] == 200
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "OPTIONS", "DELETE", "NONSENSE"])
+def test_other_methods_learn_nothing_either(method: str) -> None:
+    with serving(Pages({"first": "<p>one</p>"})) as server:
+        for request in (f"{method} / HTTP/1.1\r\n\r\n", f"{method} {'x' * 70_000} HTTP/1.1\r\n\r\n", "GET\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as client:
+                client.sendall(request.encode())
+                head, _, body = b"".join(iter(lambda: client.recv(65536), b"")).partition(b"\r\n\r\n")
+            assert body == b""
+            assert b"Server:" not in head
+            assert b"metaagent" not in head
+
+
+def test_a_page_that_cannot_be_made_takes_no_other_with_it(capfd: pytest.CaptureFixture[str]) -> None:
+    class Wrong(Pages):
+        def page(self, route: str) -> Page:
+            if route == "wrong":
+                raise OverflowError("too large")
+            return super().page(route)
+
+    with serving(Wrong({"first": "<p>one</p>"})) as server:
+        told = b"this page cannot be made: OverflowError: too large"
+        assert asked(server.address + "page?route=wrong")[:2] == (500, told)
+        assert asked(server.address + "page?route=first")[0] == 200
+        assert asked(server.address + "///[x")[0] in (404, 500)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_server_is_on_loopback_alone_and_gone_at_the_end() -> None:
     with serving(Pages({"first": ""})) as server:
         assert server.server_address[0] == "127.0.0.1"

@@ -56,6 +56,29 @@ def test_designs_and_the_run_of_one() -> None:
     assert list(site.routes()) == ["design", "run"]
 
 
+def test_a_program_that_may_not_run_is_shown_with_what_was_found() -> None:
+    site = WorkSite("What is 1 + 1?", designs=False)
+    assert "It is being checked." in text_of(site.page("run").body)
+    site.refused("bad.py", "import os\n", [Finding(line=1, code="import", message="os is not there")])
+    said = text_of(site.page("run").body)
+    for part in ("Program 1 of 1", "bad.py", "has not passed its check", "line 1: os is not there", "import os"):
+        assert part in said, said
+
+
+def test_who_may_yet_be_asked_is_not_called_unasked() -> None:
+    site = WorkSite("What is 1 + 1?", designs=False)
+    site.runs(GraphNode(kind="Workflow", base="Workflow", name="w", children=[
+        GraphNode(kind="AgentNode", base="AgentNode", name="Solver"),
+    ]))  # fmt: skip
+    site(RunStarted(run_id="r", question="What is 1 + 1?", engine="e"))
+    assert "no reply so far" in site.page("run").body
+    site(Answered(text="2"))
+    site(RunEnded())
+    assert "no reply so far" not in site.page("run").body
+    assert "not asked" in site.page("run").body
+    assert "by no agent" in site.page("run").body
+
+
 def test_a_run_alone_begins_with_its_page() -> None:
     site = WorkSite("What is 1 + 1?", designs=False)
     assert site.home == "run"

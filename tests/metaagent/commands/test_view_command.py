@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from functools import partial
 from pathlib import Path
@@ -67,6 +70,12 @@ def test_what_is_somebody_elses_is_not_written_over(trace: Path, tmp_path: Path)
         (["empty"], "empty holds no traces. Fix: "),
         (["run.jsonl", "--before", "empty"], "run.jsonl is no evaluation, and only those are compared. Fix: "),
         (["run.jsonl", "--serve", "--out", "x.html"], "--serve writes no file. Fix: "),
+        (["run.jsonl", "--port", "3333"], "--port 3333 is for --serve. Fix: "),
+        (["program.py"], "program.py is no trace: it is no JSON"),
+        (["replies.jsonl"], "replies.jsonl is no trace: "),
+        (["metrics.jsonl"], "metrics.jsonl is a part of a folder. Fix: metaagent view "),
+        (["pipe"], "pipe is no plain file. Fix: "),
+        (["run.jsonl", "--before", "nowhere"], "nowhere is not there. Fix: "),
     ],
 )
 def test_what_cannot_be_shown_is_told(
@@ -74,6 +83,8 @@ def test_what_cannot_be_shown_is_told(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    os.mkfifo(tmp_path / "pipe")
     shown = invoke("view", *arguments)
     assert shown.exit_code == 2
     assert said in shown.stderr
@@ -127,6 +138,40 @@ def test_a_run_is_seen_after_it_has_ended(trace: Path, tmp_path: Path, monkeypat
     finally:
         process.kill()
         process.communicate(timeout=20)
+
+
+def test_the_address_is_on_no_command_line(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/asked.tmp\nmv {tmp_path}/asked.tmp {tmp_path}/asked\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    process = served("view", str(trace), "--serve")
+    try:
+        address = address_of(process)
+        until = time.monotonic() + 20
+        while not (tmp_path / "asked").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        asked = (tmp_path / "asked").read_text().strip()
+        assert asked.startswith("file:///")
+        assert address.split("/")[3] not in asked
+        page = Path(asked.removeprefix("file://"))
+        assert address in page.read_text()
+        assert page.parent.stat().st_mode & 0o077 == 0
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+        assert not page.exists()
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+
+
+def test_a_trace_is_drawn_with_what_its_program_never_asked(trace: Path, tmp_path: Path) -> None:
+    lines = trace.read_text().splitlines()
+    told = json.loads(lines[0])
+    told["program"] += '\nextra = AgentNode("Nobody", "x")\nworkflow.add_node(extra)\n'
+    trace.write_text("\n".join([json.dumps(told), *lines[1:]]) + "\n")
+    assert invoke("view", str(trace), "-o", str(tmp_path / "page.html")).exit_code == 0
+    assert '"Nobody","not asked"' in (tmp_path / "page.html").read_text()
 
 
 def test_the_json_of_a_run_is_the_same_with_and_without_a_page(trace: Path, tmp_path: Path) -> None:
