@@ -6,6 +6,7 @@ in a terminal (`metaagent.terminal`), and anything that runs, grades or trains.
 """
 
 from viewer.document import Written, write
+from viewer.run import Words
 from viewer.server import serving
 from viewer.site_of_path import NothingToShow, open_site
 from viewer.sites import NoSuchPage, Site
@@ -18,6 +19,7 @@ __all__ = [
     "NothingToShow",
     "Site",
     "TrainingSite",
+    "Words",
     "WorkSite",
     "Written",
     "open_site",

@@ -13,7 +13,7 @@ from trainer.evaluate import SETTINGS as EVALUATION
 from trainer.run import CONFIG, METRICS, TRACES
 from viewer.evaluation import EvaluationSite
 from viewer.reading import read_run
-from viewer.run import RunSite
+from viewer.run import RunSite, Words
 from viewer.runs import RunsSite
 from viewer.sites import Site
 from viewer.training import TrainingSite
@@ -30,9 +30,11 @@ class NothingToShow(ValueError):
 Describe = Callable[[str], GraphNode | None]
 
 
-def open_site(path: Path, before: Path | None = None, describe: Describe | None = None) -> Site:
+def open_site(
+    path: Path, before: Path | None = None, describe: Describe | None = None, words: Words | None = None
+) -> Site:
     """The site of what a path holds; `before` is an evaluation to compare another one with. `describe` gives the graph
-    of a program, which a trace alone does not have.
+    of a program, which a trace alone does not have, `words` the texts of tokens.
 
     Raises `NothingToShow`, and OSError where the path cannot be read.
     """
@@ -43,22 +45,22 @@ def open_site(path: Path, before: Path | None = None, describe: Describe | None 
         which = path if not _is_evaluation(path) else before
         raise NothingToShow(f"{which} is no evaluation, and only those are compared. Fix: metaagent eval --out FOLDER")
     if path.is_file():
-        return _of_file(path, describe)
+        return _of_file(path, describe, words)
     if not path.is_dir():
         raise NothingToShow(f"{path} is no plain file. Fix: name a trace, or a folder")
     if _is_evaluation(path):
-        return EvaluationSite(path, before)
+        return EvaluationSite(path, before, words)
     if (path / METRICS).exists() or (path / CONFIG).exists():
-        return TrainingSite(path)
+        return TrainingSite(path, words)
     if next((path / TRACES if (path / TRACES).is_dir() else path).rglob("*.jsonl"), None) is not None:
-        return RunsSite(path)
+        return RunsSite(path, words)
     raise NothingToShow(
         f"{path} holds no traces. Fix: name a folder that `metaagent train` or `eval` wrote with --out, or a trace "
         "that `metaagent run` wrote with --trace"
     )
 
 
-def _of_file(path: Path, describe: Describe | None) -> Site:
+def _of_file(path: Path, describe: Describe | None, words: Words | None) -> Site:
     """A trace, also a broken one or one of which only the beginning of its first line is there."""
     if path.name in (METRICS, RESULTS):
         raise NothingToShow(f"{path} is a part of a folder. Fix: metaagent view {path.parent}")
@@ -70,7 +72,8 @@ def _of_file(path: Path, describe: Describe | None) -> Site:
         raise NothingToShow(f"{path} is no trace: {why}. Fix: name a file that `metaagent run --trace FILE` wrote")
     started = read.trace.started
     source = started.program if started is not None else ""
-    return RunSite(path, graph=describe(source) if describe is not None and source else None)
+    graph = describe(source) if describe is not None and source else None
+    return RunSite(path, graph=graph, words=words)
 
 
 def _is_evaluation(path: Path) -> bool:

@@ -15,7 +15,7 @@ from metaagent.commands.outputs import PAGE, check_output
 from metaagent.opening import open_sandbox
 from metaagent.serving_pages import opened, wait_for_the_end
 from metaagent.terminal import ExitCode, note, stdout, usage_error
-from viewer import NoSuchPage, NothingToShow, Site, open_site, write
+from viewer import NoSuchPage, NothingToShow, Site, Words, open_site, write
 from workflow.failures import MetaAgentError
 from workflow.graph import GraphNode
 
@@ -38,6 +38,12 @@ def main(
             dir_okay=False,
         ),
     ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="The model's: shows how likely each of its tokens was, in the text.", file_okay=False
+        ),
+    ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve it on this machine instead, following what still goes on.")
     ] = False,
@@ -53,7 +59,7 @@ def main(
     if port and not serve:
         usage_error(f"--port {port} is for --serve. Fix: add --serve, or leave it out")
     try:
-        site = open_site(path, before, _graph_of)
+        site = open_site(path, before, _graph_of, None if tokenizer is None else _words_of(tokenizer))
     except NothingToShow as error:
         usage_error(str(error))
     except OSError as error:
@@ -62,6 +68,21 @@ def main(
         return _serve(site, port, browser) if serve else _write(site, out or _named(path))
     finally:
         site.close()
+
+
+def _words_of(folder: Path) -> Words:
+    """The texts of tokens, each by itself."""
+    try:
+        from tokenizers import Tokenizer  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError:
+        usage_error('--tokenizer needs tokenizers. Fix: pip install "metaagent[local]"')
+    file = folder / "tokenizer.json"
+    try:
+        known = Tokenizer.from_file(str(file))
+    except Exception as error:  # of the library's own kind alone
+        usage_error(f"cannot read {file}: {error}. Fix: name the folder of the model that wrote the replies")
+    tokens = range(known.get_vocab_size())
+    return lambda ids: [known.decode([each], skip_special_tokens=False) if each in tokens else "�" for each in ids]
 
 
 def _graph_of(program: str) -> GraphNode | None:

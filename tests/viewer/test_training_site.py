@@ -27,7 +27,7 @@ class Runs:
     home = "list"
     closed = 0
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, words: object = None) -> None:
         self.folder = folder
 
     def page(self, route: str) -> Page:

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 from designer.sample import Design
 from trainer.disk import plain_files
 from viewer.reading import read_run
-from viewer.run import compare_page, run_page
+from viewer.run import Words, compare_page, run_page
 from viewer.runs.list_page import list_page
 from viewer.runs.matrix import best_and_worst
 from viewer.runs.question_tree import design_of, read_tree
@@ -35,14 +35,15 @@ MOST_PAGES = 40
 
 
 class RunsSite:
-    """The traces in `folder` and below; `routes` waits until all of them are in the index. Raises OSError for a folder
-    that cannot be read."""
+    """The traces in `folder` and below; `words` gives the texts of tokens. `routes` waits until all traces are in the
+    index. Raises OSError for a folder that cannot be read."""
 
     home = "list"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, words: Words | None = None) -> None:
         self.folder = folder.resolve()
         self.index = TraceIndex(self.folder)
+        self._words = words
 
     def page(self, route: str) -> Page:
         kind, rest = _split(route)
@@ -112,7 +113,7 @@ class RunsSite:
         file = self._trace(path)
         design = _design_beside(file)
         graph = design.graph if design is not None else None
-        return run_page(read_run(file), graph=graph, base=f"run/{path}", first=first)
+        return run_page(read_run(file), graph=graph, words=self._words, base=f"run/{path}", first=first)
 
     def _compare(self, left: str, right: str) -> Page:
         files = self._trace(left), self._trace(right)

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trainer.run import TRACES
+from viewer.run import Words
 from viewer.runs import RunsSite
 from viewer.sites import NoSuchPage, Page
 from viewer.training import step_traces, training_data
@@ -37,10 +38,10 @@ _STEP = re.compile(r"step/(\d{1,12})")
 class TrainingSite:
     home = "training"
 
-    def __init__(self, folder: Path) -> None:
-        """Raises OSError where there is no such folder."""
+    def __init__(self, folder: Path, words: Words | None = None) -> None:
+        """`words` gives the texts of tokens. Raises OSError where there is no such folder."""
         self.folder, self.traces = folder, folder / TRACES
-        self._version = ""
+        self._words, self._version = words, ""
         self._run: TrainingRun | None = None
         self._summaries: OrderedDict[int, tuple[str, list[QuestionSummary]]] = OrderedDict()
         self._tools: dict[int, float | None] = {}
@@ -130,5 +131,5 @@ class TrainingSite:
             raise NoSuchPage(f"there is no page {route[:200]!r}")
         with self._lock:
             if self._runs is None:
-                self._runs = RunsSite(self.traces)
+                self._runs = RunsSite(self.traces, self._words)
             return self._runs

@@ -17,6 +17,8 @@ import pytest
 from command_line import document, invoke
 
 from metaagent.demo import PROGRAM, REPLAY, text
+from workflow.completion import Completion
+from workflow.trace import AgentTurn, RunEnded, RunStarted, Trace
 
 PROBLEM = "Jen enters a lottery."
 
@@ -172,6 +174,23 @@ def test_a_trace_is_drawn_with_what_its_program_never_asked(trace: Path, tmp_pat
     trace.write_text("\n".join([json.dumps(told), *lines[1:]]) + "\n")
     assert invoke("view", str(trace), "-o", str(tmp_path / "page.html")).exit_code == 0
     assert '"Nobody","not asked"' in (tmp_path / "page.html").read_text()
+
+
+def test_tokens_are_coloured_in_the_text(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    vocabulary = {"<unk>": 0, "four": 1, "five": 2}
+    tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, "<unk>")).save(str(tmp_path / "tokenizer.json"))
+    said = Completion(text="four five", token_ids=[1, 2, 99, -1], logprobs=[-0.01, -5.0, -1.0, -1.0])
+    turn = AgentTurn(key="a#0", path="a", agent="a", messages=[], completion=said)
+    started = RunStarted(run_id="r", question="?", engine="e")
+    (tmp_path / "run.jsonl").write_text("".join(Trace(events=[started, turn, RunEnded()]).lines()))
+    page = tmp_path / "page.html"
+    shown = invoke("view", str(tmp_path / "run.jsonl"), "--tokenizer", str(tmp_path), "-o", str(page))
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r'class="h\d"[^>]*>five</span>', page.read_text(encoding="utf-8"))
+    shown = invoke("view", str(tmp_path / "run.jsonl"), "--tokenizer", str(tmp_path / "nowhere"), "-o", str(page))
+    assert shown.exit_code == 2
+    assert f"cannot read {tmp_path / 'nowhere' / 'tokenizer.json'}: " in shown.stderr
 
 
 def test_the_json_of_a_run_is_the_same_with_and_without_a_page(trace: Path, tmp_path: Path) -> None:
