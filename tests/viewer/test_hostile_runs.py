@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields
+from typing import get_args
 
 import pytest
 from any_events import any_event
@@ -98,7 +99,8 @@ def test_any_two_runs_can_be_compared(some: list[Event], others: list[Event]) ->
 
 
 def test_every_kind_of_event_is_among_those_tried() -> None:
-    kinds = {field.default for kind in Event.__args__[0].__args__ for field in fields(kind) if field.name == "type"}  # type: ignore[attr-defined]
+    union, _ = get_args(Event)
+    kinds = {field.default for kind in get_args(union) for field in fields(kind) if field.name == "type"}
     assert kinds == {
         "run_started", "agent_call", "tool_call", "tool_result", "code_run", "environment_step", "delivery", "print",
         "limit", "answer", "run_ended", "candidate", "turn_rewarded", "reward",

@@ -314,7 +314,10 @@ def test_turns_after_tools_are_one_visit_and_tools_are_counted() -> None:
 def test_an_agent_whose_tool_asks_another() -> None:
     tools = ToolRegistry()
     helper = agent("Helper")
-    ask = lambda: helper.process(Context.for_question("help")).content  # noqa: E731
+
+    def ask() -> str:
+        return helper.process(Context.for_question("help")).content
+
     tools.register("ask", ask, "Ask.", {"type": "object", "properties": {}})
     call = '<tool_call>{"name": "ask", "arguments": {}}</tool_call>'
     flow = Workflow("w").add_node(AgentNode("Solver", "s", tools, 3))

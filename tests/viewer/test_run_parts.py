@@ -176,7 +176,9 @@ def test_very_many_tokens_share_cells_by_the_least_likely() -> None:
 
 
 def test_the_text_itself_is_coloured_where_the_texts_of_tokens_are_known() -> None:
-    words = lambda ids: ["Hel", "lo ", "<b>", "\u202e"][: len(ids)]  # noqa: E731
+    def words(ids: list[int]) -> list[str]:
+        return ["Hel", "lo ", "<b>", "\u202e"][: len(ids)]
+
     page = run_page(made(likely(-0.01, -0.01, -1.0, -5.0)), words=words).body
     assert 'Hello <span class="h3" title="36.8 %">&lt;b&gt;</span><span class="h6" title="0.7 %">\\u202e</span>' in page
     text_of(page)

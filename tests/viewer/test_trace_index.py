@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -578,8 +579,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
     order=st.sampled_from(list(ORDERS)),
     page=st.integers(1, 9),
 )
-def test_a_filter_and_its_query_say_the_same(**values: object) -> None:
-    wanted = TraceFilter(**values)  # type: ignore[arg-type]
+def test_a_filter_and_its_query_say_the_same(**values: Any) -> None:
+    wanted = TraceFilter(**values)
     assert parsed(wanted.query) == wanted
     assert not wanted.is_empty
     assert parsed(wanted.without("q").query) == wanted.having(q="")

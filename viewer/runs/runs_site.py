@@ -14,7 +14,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qs
 
@@ -172,9 +172,9 @@ def _both(query: str) -> tuple[str, str]:
     return left, right
 
 
-def _is(kind: object, path: Path) -> bool:
+def _is(kind: Callable[[int], bool], path: Path) -> bool:
     try:
-        return kind(path.lstat().st_mode)  # type: ignore[operator]
+        return kind(path.lstat().st_mode)
     except (OSError, ValueError):
         return False
 
