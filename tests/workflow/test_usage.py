@@ -125,3 +125,8 @@ def test_numbers_by_hand() -> None:
     assert report.total.usage == Usage(prompt_tokens=1300, completion_tokens=330, prefix_tokens=150, cost_usd=0.5)
     assert usage_report() == usage_report([Trace()])
     assert usage_report().by_role == {}
+
+
+def test_costs_beyond_all_floats_are_infinite() -> None:
+    """As a trace that somebody made up may have them; half a sum would be a lie."""
+    assert Usage.total([Usage(cost_usd=1e308), Usage(cost_usd=1e308)]).cost_usd == float("inf")
