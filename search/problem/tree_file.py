@@ -1,0 +1,207 @@
+"""Trees on disk: a header, then a line of JSON for whatever a search did, in its order, from which all numbers follow.
+
+N, W and Q stand nowhere: `fold` gets them from the lines. Rows for a model of values are made in `trainer.values`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from search.methods import Action, End, Node
+from workflow.answers import Domain
+from workflow.completion import ChatMessage, Completion
+from workflow.failures import Failure
+
+
+class TreeDamaged(ValueError):
+    """A file that is no tree; names the file and the line."""
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class TreeHeader(_Line):
+    type: Literal["tree"] = "tree"
+    version: Literal[1] = 1
+    settings: dict[str, Any]
+    """How the tree was searched: method, its settings, budget, sampling, seed, guide."""
+    problem: str
+    """Its id."""
+    problem_digest: str
+    question: str
+    domain: Domain
+    program: str
+    """Hexadecimal, of the program's text."""
+    engine: str
+    weights_version: int | None = None
+
+
+class NodeLine(_Line):
+    """A state that was drawn, by the reply that leads to it."""
+
+    type: Literal["node"] = "node"
+    id: int = Field(ge=1)
+    """0 is the root, which has no line."""
+    parent: int = Field(ge=0)
+    key: str
+    """Of the agent's call."""
+    path: str
+    """Where in the program it was made."""
+    agent: str
+    depth: int = Field(ge=1)
+    completion: Completion | None = None
+    """Its `prompt_token_ids` are left out where they are those of its parent's first child."""
+    failure: Failure | None = None
+    """Where the call itself went past a limit."""
+    psi: float | None = None
+    value: float | None = None
+    """V, or what else guided the search."""
+    virtual: bool = False
+    """Whether N began with 1 and W with V."""
+    copies: int = 1
+    """Replies of this text, merged into one."""
+
+
+class StateLine(_Line):
+    """Where a run has come."""
+
+    type: Literal["state"] = "state"
+    id: int = Field(ge=0)
+    terminal: bool
+    agent: str = ""
+    """Who is asked, and what; of a state that is not terminal."""
+    messages: list[ChatMessage] = []
+    tools: list[dict[str, Any]] = []
+    answer: str | None = None
+    """Of a terminal one, as far as `failure`."""
+    graded: float | None = None
+    """R: 1 right, -1 wrong; None where nothing grades it."""
+    verdict: str = ""
+    failure: str | None = None
+
+
+class SimulationLine(_Line):
+    type: Literal["simulation"] = "simulation"
+    path: list[int]
+    """Ids, from the root's child to the leaf."""
+    value: float
+    """That was backed up."""
+
+
+class ChosenLine(_Line):
+    """How the search ended; labels have none."""
+
+    type: Literal["chosen"] = "chosen"
+    id: int = Field(ge=0)
+    """0 where no run had ended."""
+    stopped_by: str = ""
+    """Which budget ended it."""
+
+
+AnyLine = TreeHeader | NodeLine | StateLine | SimulationLine | ChosenLine
+_LINE: TypeAdapter[AnyLine] = TypeAdapter(Annotated[AnyLine, Field(discriminator="type")])
+
+
+def line_text(line: AnyLine) -> str:
+    """One line of JSON, with its newline; what has its default is left out, but for a line's type."""
+    said = line.model_dump(mode="json", exclude_defaults=True) | {"type": line.type}
+    return json.dumps(said, ensure_ascii=False).encode(errors="replace").decode() + "\n"
+
+
+@dataclass(slots=True)
+class TreeRecord:
+    """A tree that was read. Its nodes have N and W as the lines give them."""
+
+    header: TreeHeader
+    nodes: dict[int, Node]
+    states: dict[int, StateLine] = field(default_factory=dict)
+    """By the node's id."""
+    simulations: list[SimulationLine] = field(default_factory=list)
+    chosen: ChosenLine | None = None
+    torn: bool = False
+    """Whether its last line was cut off by a kill."""
+
+    @property
+    def root(self) -> Node:
+        return self.nodes[0]
+
+
+def read_lines(path: Path) -> tuple[list[AnyLine], bool]:
+    """All lines, and whether a last one was dropped for having no newline. Raises `TreeDamaged` for any other that is
+    none, and OSError."""
+    text = path.read_bytes()
+    whole, _, rest = text.rpartition(b"\n")
+    lines = []
+    for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
+        try:
+            lines.append(_LINE.validate_json(line))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise TreeDamaged(
+                f"{path}:{number} is no line of a tree: {where}: {first['msg']}. Fix: delete the file"
+            ) from None
+    return lines, bool(rest)
+
+
+def read_tree(path: Path) -> TreeRecord:
+    """Raises `TreeDamaged` and OSError."""
+    lines, torn = read_lines(path)
+    if not lines or not isinstance(lines[0], TreeHeader):
+        raise TreeDamaged(f"{path}:1 is no tree's header. Fix: a file that metaagent label or search wrote")
+    record = TreeRecord(lines[0], {0: Node(0)}, torn=torn)
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            fold(record, line)
+        except (KeyError, ValueError) as error:
+            raise TreeDamaged(
+                f"{path}:{number} does not follow from the lines before: {error}. Fix: delete the file"
+            ) from None
+    return record
+
+
+def fold(record: TreeRecord, line: AnyLine) -> None:
+    """Take one more line in. Raises KeyError and ValueError where it does not follow from those before."""
+    match line:
+        case NodeLine():
+            if line.id in record.nodes:
+                raise ValueError(f"node {line.id} is there")
+            parent = record.nodes[line.parent]
+            completion = line.completion
+            if completion is not None and completion.prompt_token_ids is None and parent.children:
+                elder = parent.children[0].action
+                if elder is not None and isinstance(elder.reply, Completion):
+                    completion.prompt_token_ids = elder.reply.prompt_token_ids
+            reply = completion or line.failure
+            if reply is None:
+                raise ValueError(f"node {line.id} has neither a completion nor a failure")
+            node = Node(
+                line.id, parent, Action(line.key, line.agent, reply), len(parent.children), line.psi, line.value
+            )
+            node.copies = line.copies
+            if line.virtual:
+                node.virtual, node.visits, node.total = True, 1, line.value or 0.0
+            parent.children.append(node)
+            record.nodes[line.id] = node
+        case StateLine():
+            node = record.nodes[line.id]
+            record.states[line.id] = line
+            node.seen = True
+            if line.terminal:
+                node.end = End(line.answer, line.failure, line.graded, line.verdict)
+        case SimulationLine():
+            leaf = record.nodes[line.path[-1]]
+            if [node.id for node in leaf.path] != line.path:
+                raise ValueError(f"{line.path} is no path")
+            leaf.back_up(line.value)
+            record.simulations.append(line)
+        case ChosenLine():
+            record.chosen = line
+        case _:
+            raise ValueError("a second header")
