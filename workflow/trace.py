@@ -224,6 +224,31 @@ class TurnRewarded(_Event):
     terms: list[RewardTerm]
 
 
+@dataclass(slots=True, kw_only=True)
+class Valued(_Event):
+    """What a search thought of the reply to an agent's call (`search`); the run is the path that it chose."""
+
+    type: Literal["valued"] = "valued"
+    key: str
+    """Of the call."""
+    agent: str
+    value: float | None = None
+    """V of the state after the reply, or what else guided the search; None where nothing did."""
+    q: float | None = None
+    """Q of the reply, of tree search alone."""
+    visits: int = 0
+    """N."""
+    siblings: int = 1
+    """Replies drawn at this call, this one included."""
+
+    @property
+    def said(self) -> str:
+        """In a few words."""
+        parts = [] if self.value is None else [f"V {self.value:.3g}"]
+        parts += [] if self.q is None else [f"Q {self.q:.3g} in {self.visits:,} visit{'s' * (self.visits != 1)}"]
+        return ", ".join([*parts, f"one of {self.siblings:,}" if self.siblings > 1 else "the only one drawn"])
+
+
 Event = Annotated[
     RunStarted
     | AgentTurn
@@ -238,6 +263,7 @@ Event = Annotated[
     | RunEnded
     | CandidateDrawn
     | TurnRewarded
+    | Valued
     | Rewarded,
     Field(discriminator="type"),
 ]

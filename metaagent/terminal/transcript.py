@@ -36,6 +36,7 @@ from workflow.trace import (
     ToolReturned,
     Trace,
     TurnRewarded,
+    Valued,
     event_to_dict,
 )
 from workflow.usage import Tally, usage_report
@@ -143,6 +144,7 @@ class _Transcript:
         """Candidates of each call; in the trace they stand behind the run."""
         self._earned: dict[str, TurnRewarded] = {}
         """By key of the call, as the candidates."""
+        self._valued: dict[str, Valued] = {}
         self._turns = 0
         self._asked: dict[str, int] = {}
         self._replies: dict[str, str] = {}
@@ -155,6 +157,8 @@ class _Transcript:
                 self._drawn.setdefault(event.key, []).append(event)
             elif isinstance(event, TurnRewarded):
                 self._earned[event.key] = event
+            elif isinstance(event, Valued):
+                self._valued[event.key] = event
         writers: dict[type, Callable[[Any], None]] = {
             RunStarted: self._started,
             AgentTurn: self._turn,
@@ -169,6 +173,7 @@ class _Transcript:
             RunEnded: self._ended,
             CandidateDrawn: lambda event: None,
             TurnRewarded: lambda event: None,
+            Valued: lambda event: None,
             Rewarded: self._rewarded,
         }
         for event in trace.events:
@@ -206,6 +211,8 @@ class _Transcript:
             self._labelled("failed", event.error or "no reply", "red")
         if drawn := self._drawn.get(event.key):
             self._candidates(drawn)
+        if valued := self._valued.get(event.key):
+            self._labelled("valued", valued.said, "dim")
         if earned := self._earned.get(event.key):
             self._labelled("earned", f"{earned.reward:g}", "dim")
             self._terms(earned.terms)

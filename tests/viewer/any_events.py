@@ -24,6 +24,7 @@ from workflow.trace import (
     ToolCalled,
     ToolReturned,
     TurnRewarded,
+    Valued,
 )
 
 numbers = st.floats()
@@ -110,6 +111,9 @@ any_event = st.one_of(
         completion=completions,
         reward=st.floats(),
         terms=terms,
+    ),
+    st.builds(
+        Valued, key=texts, agent=texts, value=st.none() | st.floats(), q=st.none() | st.floats(), visits=st.integers()
     ),
     st.builds(TurnRewarded, key=texts, agent=texts, reward=st.floats(), terms=terms),
     st.builds(Rewarded, total=st.floats(-9, 9), terms=terms),

@@ -31,6 +31,7 @@ from workflow.trace import (
     ToolCalled,
     ToolReturned,
     TurnRewarded,
+    Valued,
 )
 
 
@@ -146,6 +147,8 @@ CODE = CodeRan(code="x", exit_status=0, stdout="1", stderr="")
         (LimitHit(limit_kind="tokens", limit=1, used=2), {"limit": 2.0}, "the limit tokens differs"),
         (Answered(text="a"), {"from_agent": "A"}, "the agent that the answer comes from differs"),
         (Rewarded(total=1, terms=[]), {"total": 2.0}, "the reward differs"),
+        (Valued(key="k", agent="A", value=0.5), {"value": 0.25}, "what call k was worth differs"),
+        (Valued(key="k", agent="A", q=0.5), {"q": 0.25}, "Q of call k differs"),
         (TurnRewarded(key="k", agent="A", reward=1, terms=[]), {"reward": 2.0}, "what call k earned differs"),
         (
             CandidateDrawn(

@@ -39,6 +39,7 @@ from workflow.trace import (
     ToolReturned,
     Trace,
     TurnRewarded,
+    Valued,
 )
 
 
@@ -65,6 +66,8 @@ def test_hostile_texts_are_inert_wherever_they_stand(text: str) -> None:
         Answered(text=text, from_agent=text),
         CandidateDrawn(key=text, agent=text, number=0, chosen=True, completion=done, reward=1, terms=terms),
         CandidateDrawn(key="gone", agent=text, number=0, chosen=True, completion=done, reward=1, terms=terms),
+        Valued(key=text, agent=text, value=0.5),
+        Valued(key="gone", agent=text, q=0.5, visits=3, siblings=4),
         TurnRewarded(key=text, agent=text, reward=1, terms=terms),
         Rewarded(total=1, terms=terms),
         RunEnded(failure=Failure(kind="program_rejected", message=text, fields={"findings": [{"fix": text}, text]})),
@@ -103,5 +106,5 @@ def test_every_kind_of_event_is_among_those_tried() -> None:
     kinds = {field.default for kind in get_args(union) for field in fields(kind) if field.name == "type"}
     assert kinds == {
         "run_started", "agent_call", "tool_call", "tool_result", "code_run", "environment_step", "delivery", "print",
-        "limit", "answer", "run_ended", "candidate", "turn_rewarded", "reward",
+        "limit", "answer", "run_ended", "candidate", "turn_rewarded", "valued", "reward",
     }, "a new kind of event needs a row of its own, here and in viewer.run_rows"  # fmt: skip

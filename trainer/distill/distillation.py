@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from designer.prompts import template_reply
 from designer.sample import Design, sample_design
 from engine.protocol import Engine
+from engine.retries import retried
 from sandbox.protocol import Sandbox
 from tasks.environments import begins
 from tasks.problems import Problem
@@ -40,7 +41,7 @@ from trainer.distill.distill_rows import (
     preferred,
     why_dropped,
 )
-from trainer.rollout import derived_seed, first_failure, retried
+from trainer.rollout import derived_seed, first_failure
 from workflow.completion import Sampling
 from workflow.failures import raise_infrastructure
 from workflow.graph import structure

@@ -22,6 +22,7 @@ from designer.bank import design_from_bank
 from designer.check import check_program
 from designer.sample import sample_design
 from engine.protocol import Engine
+from engine.retries import retried
 from engine.session import Run
 from sandbox.protocol import Sandbox
 from tasks.environments import begins
@@ -29,7 +30,7 @@ from tasks.problems import Problem
 from trainer.credit import correctness
 from trainer.disk import check_ids, check_same, problem_digest
 from trainer.evaluate.attempts import TRACES, Attempt, AttemptLog
-from trainer.rollout import TraceFile, derived_seed, retried
+from trainer.rollout import TraceFile, derived_seed
 from workflow.answers import final_answer
 from workflow.completion import Completion, Sampling
 from workflow.failures import Failure, ProgramRejected, raise_infrastructure

@@ -11,7 +11,6 @@ from trainer.rollout.rollout import (
     first_failure,
     not_run,
     question_folder,
-    retried,
 )
 from trainer.rollout.trace_file import TraceFile
 
@@ -26,5 +25,4 @@ __all__ = [
     "first_failure",
     "not_run",
     "question_folder",
-    "retried",
 ]

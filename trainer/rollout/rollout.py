@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from designer.sample import Design, sample_designs
 from engine.protocol import Engine
+from engine.retries import retried
 from engine.session import Run
 from sandbox.protocol import Sandbox
 from search import Branching, Decision, OpenRuns, jailed
@@ -29,12 +30,10 @@ from trainer.rollout.turn_sampling import TurnSampling
 from trainer.samples import designer_trajectories, executor_trajectories
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.completion import Sampling
-from workflow.failures import EngineFailed, Failure, LimitExceeded, SandboxUnavailable, raise_infrastructure
+from workflow.failures import EngineFailed, Failure, LimitExceeded, raise_infrastructure
 from workflow.trace import Rewarded, RewardTerm
 
 Result = TypeVar("Result")
-RETRY_PAUSE_S = 0.5
-"""Before the first retry; doubled for each further one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,16 +265,6 @@ class Question:
 
     async def _retried(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         return await retried(attempt, self.config.retries)
-
-
-async def retried(attempt: Callable[[], Awaitable[Result]], retries: int) -> Result:
-    """What `attempt` returns; it is made again, `retries` times at most, where infrastructure failed it."""
-    for number in range(retries):
-        try:
-            return await attempt()
-        except (EngineFailed, SandboxUnavailable):
-            await asyncio.sleep(RETRY_PAUSE_S * 2**number)
-    return await attempt()
 
 
 def is_timed_out(run: Run) -> bool:

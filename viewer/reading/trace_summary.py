@@ -27,7 +27,7 @@ read."""
 QUESTION, ANSWER, MESSAGE, NAME, WRONG = 600, 400, 600, 200, 300
 """Characters that are kept of each."""
 UNREADABLE = "it cannot be read"
-AFTER_THE_END = frozenset({"run_ended", "candidate", "turn_rewarded", "reward"})
+AFTER_THE_END = frozenset({"run_ended", "candidate", "turn_rewarded", "valued", "reward"})
 """Events with which a trace of a run that has ended may end."""
 _KIND = re.compile(rb'\{"t":([-+.0-9eE]{1,40}),"type":"([a-z_]{1,40})"[,}]')
 _KINDS = frozenset(get_args(get_type_hints(each)["type"])[0] for each in get_args(get_args(TraceEvent)[0]))

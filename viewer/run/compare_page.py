@@ -17,7 +17,7 @@ from viewer.run.run_agents import cast_of
 from viewer.run.run_facts import facts_of
 from viewer.run.run_rows import Row, Rows, row_groups
 from viewer.sites import Page, link
-from workflow.trace import AgentTurn, CandidateDrawn, Trace, TurnRewarded
+from workflow.trace import AgentTurn, CandidateDrawn, Trace, TurnRewarded, Valued
 
 MOST_ROWS = 60
 """Events of either run that are shown from the first difference on, and of those before it."""
@@ -172,7 +172,7 @@ def _starts(found: Comparison, traces: Sequence[Trace]) -> list[int]:
     for trace, at in zip(traces, given, strict=True):
         at = len(trace.events) if at is None else at
         event = trace.events[at] if at < len(trace.events) else None
-        if isinstance(event, (CandidateDrawn, TurnRewarded)):
+        if isinstance(event, (CandidateDrawn, TurnRewarded, Valued)):
             turns = (i for i, each in enumerate(trace.events) if isinstance(each, AgentTurn) and each.key == event.key)
             at = min(at, next(turns, at))
         places.append(at)

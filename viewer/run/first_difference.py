@@ -28,6 +28,7 @@ from workflow.trace import (
     ToolReturned,
     Trace,
     TurnRewarded,
+    Valued,
 )
 
 Identity = tuple[str, ...]
@@ -124,7 +125,7 @@ def identities(trace: Trace) -> dict[Identity, int]:
         if isinstance(event, RunStarted):
             continue
         match event:
-            case AgentTurn() | TurnRewarded():
+            case AgentTurn() | TurnRewarded() | Valued():
                 place: Identity = (event.type, event.key)
             case CandidateDrawn():
                 place = (event.type, event.key, str(event.number)[:20])
@@ -202,6 +203,8 @@ def _does(event: Event) -> str:
             return f"has a candidate for call {event.key}"
         case TurnRewarded():
             return f"has a reward for call {event.key}"
+        case Valued():
+            return f"has a value for call {event.key}"
         case RunStarted():
             return "has a beginning"
 
@@ -243,6 +246,7 @@ _FIELDS: dict[type, tuple[tuple[str, str], ...]] = {
         ("chosen", "whether candidate {0.number} of {0.key} was chosen"),
     ),
     TurnRewarded: (("reward", "what call {0.key} earned"),),
+    Valued: (("value", "what call {0.key} was worth"), ("q", "Q of call {0.key}")),
 }
 
 

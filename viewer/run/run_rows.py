@@ -35,6 +35,7 @@ from workflow.trace import (
     ToolReturned,
     Trace,
     TurnRewarded,
+    Valued,
 )
 
 _SHORT = 400
@@ -67,7 +68,7 @@ def row_groups(trace: Trace) -> list[list[int]]:
     for index, event in enumerate(trace.events):
         if isinstance(event, RunStarted):
             continue
-        if isinstance(event, (CandidateDrawn, TurnRewarded)) and event.key in keys:
+        if isinstance(event, (CandidateDrawn, TurnRewarded, Valued)) and event.key in keys:
             continue  # stands at its turn
         last = trace.events[groups[-1][-1]] if groups else None
         if isinstance(event, Printed) and isinstance(last, Printed) and groups[-1][-1] == index - 1:
@@ -103,6 +104,7 @@ class Rows:
             Rewarded: self._rewarded,
             CandidateDrawn: self._stray,
             TurnRewarded: self._stray,
+            Valued: self._stray_value,
         }
 
     def row(self, indices: Sequence[int]) -> Row:
@@ -203,3 +205,7 @@ class Rows:
         """Of a turn that is not on record."""
         row.title = f"{event.agent}: a reward for a turn that is not on record"
         row.facts = [f"key {event.key}", f"reward {figure(event.reward)}"]
+
+    def _stray_value(self, row: Row, event: Valued) -> None:
+        row.title = f"{event.agent}: a value of a turn that is not on record"
+        row.facts = [f"key {event.key}", event.said]

@@ -18,7 +18,7 @@ from viewer.run.bounded_text import BoundedTexts
 from viewer.run.new_messages import prompt_of, turns_before
 from viewer.run.token_heat import Words, heat_of, summary
 from workflow.completion import ChatMessage, Completion, Sampling
-from workflow.trace import AgentTurn, CandidateDrawn, Trace, TurnRewarded
+from workflow.trace import AgentTurn, CandidateDrawn, Trace, TurnRewarded, Valued
 
 MOST_TERMS = 40
 """Of one reward."""
@@ -51,6 +51,7 @@ class Turns:
         self._before = turns_before(trace)
         self._drawn: dict[str, list[CandidateDrawn]] = defaultdict(list)
         self._earned: dict[str, list[TurnRewarded]] = defaultdict(list)
+        self._valued: dict[str, Valued] = {}
         self._by_path: dict[str, list[int]] = defaultdict(list)
         for index, event in enumerate(trace.events):
             if isinstance(event, AgentTurn):
@@ -59,6 +60,8 @@ class Turns:
                 self._drawn[event.key].append(event)
             elif isinstance(event, TurnRewarded):
                 self._earned[event.key].append(event)
+            elif isinstance(event, Valued):
+                self._valued.setdefault(event.key, event)
 
     def number(self, index: int) -> int:
         return self._numbers[index]
@@ -161,6 +164,8 @@ class Turns:
             )
             for each in self._earned[key][:1]
         ]
+        if valued := self._valued.get(key):
+            parts.append(Part("valued", Markup("<p>{}</p>").format(valued.said)))
         drawn = self._drawn[key]
         if not drawn:
             return parts

@@ -17,13 +17,13 @@ from token_engine import TokenEngine
 
 from designer.extract import extract_program
 from designer.prompts import short_design_messages
+from engine import retries
 from engine.protocol import Engine
 from sandbox import ProcessSandbox
 from tasks import Problem
 from templates import Template, parse_template
 from trainer.distill.distill_log import ATTEMPTS, ROWS, DistillReport, QuestionRecord, StructureCount
 from trainer.distill.distillation import DistillSettings, distill
-from trainer.rollout import rollout
 from trainer.sft.chat_rows import ChatRow, read_rows
 from workflow.completion import Completion, CompletionRequest
 from workflow.failures import EngineFailed
@@ -72,7 +72,7 @@ CODE = template("code", "single", SINGLE.replace("one", "code"), "code")
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
 
 
 class Distil(Protocol):

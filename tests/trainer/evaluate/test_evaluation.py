@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from small_problems import FOUR, PLAYS, RAISES, SINGLE, SIX
 from token_engine import TokenEngine
 
+from engine import retries
 from engine.protocol import Engine
 from sandbox import ProcessSandbox
 from tasks import Problem
@@ -24,7 +25,6 @@ from tasks.problems import PlanPathLevel
 from trainer.evaluate.attempts import RESULTS, Attempt
 from trainer.evaluate.evaluation import EvalSettings, evaluate
 from trainer.evaluate.evaluation_report import report_of
-from trainer.rollout import rollout
 from workflow.completion import CompletionRequest, Usage
 from workflow.failures import EngineFailed, LimitExceeded
 from workflow.limits import Limits
@@ -45,7 +45,7 @@ PROBLEMS = {problem.id: problem for problem in (FOUR, SIX)}
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
 
 
 class Evaluate(Protocol):

@@ -13,11 +13,11 @@ from small_problems import CHECKED, FOUR, RAISES, SINGLE, SIX
 from token_engine import TokenEngine
 
 from designer.sample import DesignTurn
+from engine import retries
 from sandbox import ProcessSandbox
 from tasks import Problem
 from trainer.config import RolloutConfig
 from trainer.credit.reward import paper_reward
-from trainer.rollout import rollout as rollout_module
 from trainer.rollout.rollout import Rollout, derived_seed
 from trainer.rollout.trace_file import OpenFiles
 from trainer.trees import DesignResult, Execution, QuestionTree
@@ -168,7 +168,7 @@ def test_a_run_whose_own_wall_clock_strikes_is_told_apart_from_one_by_another_li
 def test_an_engine_that_hangs_is_asked_again_and_then_stops_the_step(
     role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
     hanging, other = Hanging(0), TokenEngine(designs(SINGLE))
     with pytest.raises(EngineFailed, match=r"engine tokens failed: no reply within reply_s=0\.3\. Fix: "):
         grow(
@@ -192,7 +192,7 @@ def test_runs_are_paced_and_none_is_dropped() -> None:
 
 
 def test_a_failing_engine_is_tried_again_and_then_stops_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
     asked: dict[str, int] = {}
 
     def flaky(request: CompletionRequest) -> str:
@@ -211,7 +211,7 @@ def test_a_failing_engine_is_tried_again_and_then_stops_the_step(monkeypatch: py
 def test_a_designer_that_cannot_be_asked_stops_the_step_and_never_becomes_a_reward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
 
     def one_of_two_fails(request: CompletionRequest) -> str:
         if request.key.startswith("designer/1/"):
@@ -223,7 +223,7 @@ def test_a_designer_that_cannot_be_asked_stops_the_step_and_never_becomes_a_rewa
 
 
 def test_a_sandbox_that_breaks_stops_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
 
     async def work(sandbox: ProcessSandbox) -> None:
         async def broken(*_: object, **__: object) -> None:

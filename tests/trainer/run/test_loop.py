@@ -19,6 +19,7 @@ pytest.importorskip("transformers")
 import torch
 from training import configured, final_weights, metrics, optimizer_state, run, teach, write_problems
 
+from engine import retries
 from engine.local.transformers import TransformersEngine
 from sandbox import ProcessSandbox
 from sandbox.conformance import backends
@@ -26,7 +27,6 @@ from trainer.config import PolicyConfig, TrainConfig
 from trainer.config.toml_file import read_config
 from trainer.disk.checkpoint import CheckpointError
 from trainer.disk.written_files import Written
-from trainer.rollout import rollout as rollout_module
 from trainer.run.one_process import OneProcess
 from trainer.run.run_folder import RunChanged
 from trainer.run.runtime import Phase, StepsLost
@@ -212,7 +212,7 @@ def final_weights_of(model: Path) -> bytes:
 def test_an_engine_that_hangs_is_an_error_and_the_run_goes_on_from_there(
     config: TrainConfig, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
     usual = TransformersEngine.complete
 
     async def hanging(self: TransformersEngine, request: Any) -> Any:
@@ -232,7 +232,7 @@ def test_an_engine_that_hangs_is_an_error_and_the_run_goes_on_from_there(
 def test_a_sandbox_that_is_gone_is_an_error_and_the_run_goes_on_from_there(
     config: TrainConfig, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
     usual, calls = ProcessSandbox.run_program, [0]
 
     async def dying(self: ProcessSandbox, *arguments: Any, **options: Any) -> Any:
@@ -267,7 +267,7 @@ def test_jails_that_are_killed_under_way_change_nothing(
             died.append(calls[0])
         return ended
 
-    monkeypatch.setattr(rollout_module, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
     monkeypatch.setattr(ProcessSandbox, "run_program", killed_at_times)
     run(config, tmp_path / "run")
     assert len(died) >= 2

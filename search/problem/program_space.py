@@ -1,0 +1,98 @@
+"""One program's runs as a `Space`: replies from an engine, ends graded.
+
+How runs part is in `search.branching`; which way a search goes, in `search.methods`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from engine.protocol import Engine
+from engine.retries import retried
+from engine.session import Run
+from search.branching import Branching, Decision, Ended, Position
+from search.methods import Action, End, Node, Reply
+from search.methods.states import together
+from search.paths import AgentStep, Path
+from workflow.completion import CompletionRequest
+
+Grade = Callable[[Run], Awaitable[tuple[float, str]]]
+"""1 where a run is right, and why, in a few words. It is not asked of runs that failed."""
+
+
+class ProgramSpace:
+    """Where the runs of `branching` go with replies of `engine`.
+
+    The seed of a reply follows from the run's seed, the replies before it and its number (`candidate_seed`); states
+    that are reached by equal replies go on numbering, so that their replies differ. What engine or sandbox failed is
+    done again `retries` times, then raised. `recorded` are replies that need not be drawn again, by the parent's id.
+    """
+
+    def __init__(
+        self,
+        branching: Branching,
+        engine: Engine,
+        grade: Grade | None = None,
+        *,
+        retries: int = 3,
+        recorded: Mapping[int, Sequence[Reply]] | None = None,
+    ) -> None:
+        self._branching, self._engine, self._grade, self._retries = branching, engine, grade, retries
+        self._recorded = recorded or {}
+        self._decisions: dict[int, Decision] = {}
+        self._ends: dict[int, Path] = {}
+        self._numbered: Counter[str] = Counter()
+        """By digest of the path: how many replies were drawn there."""
+
+    async def draw(self, node: Node, count: int) -> list[Action]:
+        decision = self._decisions[node.id]
+        first = self._numbered[decision.path.digest]
+        self._numbered[decision.path.digest] += count
+        known = list(self._recorded.get(node.id, ()))[len(node.children) :][:count]
+        ask = partial(self._branching.candidate, decision, self._engine)
+        new = [retried(partial(ask, first + number), self._retries) for number in range(len(known), count)]
+        request = decision.request
+        return [Action(request.key, request.agent, reply) for reply in [*known, *await together(new)]]
+
+    async def end(self, node: Node) -> End | None:
+        position = await retried(partial(self._position, node), self._retries)
+        if isinstance(position, Decision):
+            self._decisions[node.id] = position
+            return None
+        self._ends[node.id] = position.path
+        run = position.run
+        if run.failure is not None:
+            return End(run.answer, run.failure.kind, None if self._grade is None else -1.0, run.failure.kind)
+        if self._grade is None:
+            return End(run.answer)
+        right, why = await retried(partial(self._grade, run), self._retries)
+        return End(run.answer, None, 1.0 if right == 1.0 else -1.0, why)
+
+    async def _position(self, node: Node) -> Position:
+        if node.parent is None:
+            return await self._branching.start()
+        assert node.action is not None
+        return await self._branching.go_on(self._decisions[node.parent.id], node.action.reply)
+
+    def request(self, node: Node) -> CompletionRequest:
+        """What is asked at a state that waits."""
+        return self._decisions[node.id].request
+
+    def turns(self, node: Node) -> tuple[AgentStep, ...]:
+        """The replies that lead to a state, with what they answer."""
+        return tuple(
+            AgentStep.of(self.request(each.parent), each.action.reply)
+            for each in node.path
+            if each.parent is not None and each.action is not None
+        )
+
+    async def run(self, node: Node) -> Run:
+        """That of a terminal state, made once more: searches keep none."""
+        position = await retried(partial(self._branching.at, self._ends[node.id]), self._retries)
+        assert isinstance(position, Ended)
+        return position.run
+
+    async def close(self) -> None:
+        await self._branching.close()

@@ -1,0 +1,160 @@
+"""Writes a tree as it grows, and goes on with one that a kill broke off: the same search, its replies taken from the
+file first. What stands there is compared line by line, so that a file never says two things."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from search.methods import Node, Reply
+from search.problem.program_space import ProgramSpace
+from search.problem.tree_file import (
+    AnyLine,
+    ChosenLine,
+    NodeLine,
+    SimulationLine,
+    StateLine,
+    TreeDamaged,
+    TreeHeader,
+    line_text,
+    read_lines,
+)
+from workflow.completion import Completion
+
+
+class TreeWriter:
+    """A `TreeLog` into a file. `goes_on` keeps what is there; otherwise it is written anew.
+
+    Raises `TreeDamaged` for a file that is no tree, and ValueError for one of another search.
+    """
+
+    def __init__(self, path: Path, header: TreeHeader, *, goes_on: bool = False) -> None:
+        self.path = path
+        self._there: list[AnyLine] = []
+        self._at = 0
+        if goes_on and path.exists():
+            self._there, torn = read_lines(path)
+            if torn:
+                _cut_to_lines(path)
+            if self._there:
+                _agree(path, self._there[0], header)
+        self.recorded: dict[int, list[Reply]] = defaultdict(list)
+        """Replies by the parent's id, in their order."""
+        prompts: dict[int, list[int] | None] = {}
+        for line in self._there:
+            if isinstance(line, NodeLine):
+                self.recorded[line.parent].append(_reply(line, prompts))
+        self._file = path.open("ab" if goes_on else "wb")
+        self.space: ProgramSpace | None = None
+        """Of the search, once it is there."""
+        self._write(header)
+
+    def drawn(self, node: Node) -> None:
+        assert node.parent is not None
+        assert node.action is not None
+        reply, elder = node.action.reply, node.parent.children[0].action
+        assert elder is not None
+        completion, failure = (reply, None) if isinstance(reply, Completion) else (None, reply)
+        if completion is not None and node.number and isinstance(elder.reply, Completion):
+            same = completion.prompt_token_ids == elder.reply.prompt_token_ids
+            completion = replace(completion, prompt_token_ids=None) if same else completion
+        self._write(
+            NodeLine(
+                id=node.id,
+                parent=node.parent.id,
+                key=node.action.key,
+                path=node.action.key.rpartition("#")[0],
+                agent=node.action.agent,
+                depth=node.depth,
+                completion=completion,
+                failure=failure,
+                psi=node.psi,
+                value=node.value,
+                virtual=node.virtual,
+                copies=node.copies,
+            )
+        )
+
+    def arrived(self, node: Node) -> None:
+        if node.end is not None:
+            end = node.end
+            failure, verdict = end.failure, end.verdict
+            said = StateLine(
+                id=node.id, terminal=True, answer=end.answer, graded=end.reward, verdict=verdict, failure=failure
+            )
+        else:
+            assert self.space is not None
+            request = self.space.request(node)
+            said = StateLine(
+                id=node.id, terminal=False, agent=request.agent, messages=request.messages or [], tools=request.tools
+            )
+        self._write(said)
+
+    def simulated(self, leaf: Node, value: float) -> None:
+        self._write(SimulationLine(path=[node.id for node in leaf.path], value=value))
+
+    def chosen(self, node: Node, stopped_by: str) -> None:
+        self._write(ChosenLine(id=node.id, stopped_by=stopped_by))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, line: AnyLine) -> None:
+        text = line_text(line)
+        if self._at < len(self._there):
+            before = line_text(self._there[self._at])
+            if before != text:
+                raise TreeDamaged(
+                    f"{self.path}:{self._at + 1} is not what the search does now: {_difference(before, text)}. "
+                    "Fix: delete the file; the tree is then searched anew"
+                )
+        else:
+            self._file.write(text.encode())
+            self._file.flush()
+        self._at += 1
+
+
+def is_whole(path: Path, simulations: int) -> bool:
+    """Whether a label tree has all its simulations. Raises `TreeDamaged`."""
+    if not path.exists():
+        return False
+    lines, _ = read_lines(path)
+    return sum(isinstance(line, SimulationLine) for line in lines) >= simulations
+
+
+def _agree(path: Path, there: AnyLine, header: TreeHeader) -> None:
+    if not isinstance(there, TreeHeader):
+        raise TreeDamaged(f"{path}:1 is no tree's header. Fix: delete the file")
+    then, now = there.model_dump(mode="json"), header.model_dump(mode="json")
+    for name in now:
+        if then[name] != now[name]:
+            raise ValueError(
+                f"{path} was searched with {name} {_difference(str(then[name]), str(now[name]))}. "
+                "Fix: the same settings, or another folder"
+            )
+
+
+def _reply(line: NodeLine, prompts: dict[int, list[int] | None]) -> Reply:
+    """With the prompt's ids that its eldest sibling's line has."""
+    if line.completion is None:
+        assert line.failure is not None
+        return line.failure
+    first = prompts.setdefault(line.parent, line.completion.prompt_token_ids)
+    if line.completion.prompt_token_ids is not None or first is None:
+        return line.completion
+    return replace(line.completion, prompt_token_ids=first)
+
+
+def _cut_to_lines(path: Path) -> None:
+    with path.open("r+b") as file:
+        text = file.read()
+        file.truncate(text.rfind(b"\n") + 1)
+        os.fsync(file.fileno())
+
+
+def _difference(then: str, now: str) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(then, now, strict=False)) if a != b), min(len(then), len(now)))
+    start = max(0, at - 20)
+    return f"{then[start : at + 60]!r}, now {now[start : at + 60]!r}"
