@@ -32,6 +32,8 @@ COMMANDS = {
     "problems": "Generate games, proven solvable, into a file of problems.",
     "recipes": "List the recipes for training that come along, or print one.",
     "eval": "Measure pass rates over tasks: k attempts at each problem, with 95% intervals.",
+    "search": "Search over a program's runs for the best answer to a problem.",
+    "label": "Label the states between agents: trees of runs, searched against the gold answers (MASPRM, Alg. 1).",
     "distill": "Make chat rows for a cold start: designs, executed and graded, of which the correct ones are kept.",
     "sft": "Fine-tune a model on conversations, with the loss on its replies alone.",
 }

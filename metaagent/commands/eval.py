@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from pydantic import BaseModel
-from rich.console import Console
 
 from designer.check import check_program
+from metaagent.commands.eval_report import Evaluation, print_evaluation
 from metaagent.commands.inputs import BANK, read_tasks, read_text
 from metaagent.commands.options import (
     SAMPLING,
@@ -29,6 +28,26 @@ from metaagent.commands.options import (
     Seed,
     Temperature,
     validated,
+)
+from metaagent.commands.search_options import (
+    DEFAULTS,
+    Beam,
+    CallBudget,
+    Children,
+    CUct,
+    First,
+    Mix,
+    Orm,
+    Parallel,
+    Prm,
+    Samples,
+    Simulations,
+    StopAt,
+    TokenBudget,
+    WallBudget,
+    Weights,
+    opened_models,
+    search_settings,
 )
 from metaagent.commands.spreading import (
     ClusterAddress,
@@ -44,21 +63,22 @@ from metaagent.terminal import (
     EvalProgress,
     ExitCode,
     Stop,
-    fields,
-    heading,
     note,
     print_findings,
     print_json,
-    print_shares,
-    print_table,
     stderr,
     stdout,
-    totals,
     usage_error,
 )
 from sandbox.host import JailSandbox
 from tasks import Problem
-from trainer.evaluate import Attempts, EvalReport, EvalSettings, PassRate, Spread, evaluate, report_of
+from trainer.evaluate import (
+    Attempts,
+    EvalSettings,
+    Searcher,
+    evaluate,
+    report_of,
+)
 from workflow.completion import Sampling
 from workflow.failures import MetaAgentError
 
@@ -66,23 +86,7 @@ DESIGNERS = {BANK: BANK, "program": "FILE.py"}
 """What `--designer` takes besides engines, and how it is written."""
 
 
-class Evaluation(BaseModel):
-    """What `eval --json` prints."""
-
-    tasks: list[str]
-    engine: str
-    designer: str
-    """The engine's name, `bank`, or the program's file."""
-    settings: EvalSettings
-    report: EvalReport
-    unreadable_golds: list[str] = []
-    """Problems whose gold answer cannot be read as mathematics: nothing was graded with it."""
-    wall_s: float = 0.0
-    """Seconds that this command took; attempts that were kept from before took theirs then."""
-    folder: str | None = None
-
-
-def _run(
+def evaluated(
     problems: Mapping[str, Sequence[Problem]],
     spec: str,
     designer: str,
@@ -91,14 +95,15 @@ def _run(
     sandbox_name: str | None,
     cache: Path | None,
     folder: Path | None,
-    cluster: Spreading | None,
+    cluster: Spreading | None = None,
+    models: tuple[str | None, Path | None] = (None, None),
 ) -> Evaluation:
     """Evaluate, with live progress on stderr. What is done when it is broken off stays in the folder, and is said."""
     total = settings.k * sum(map(len, problems.values()))
     with EvalProgress(total) as progress:
         try:
             return asyncio.run(
-                _evaluate(problems, spec, designer, settings, sandbox_name, cache, folder, cluster, progress)
+                _evaluate(problems, spec, designer, settings, sandbox_name, cache, folder, cluster, progress, models)
             )
         except (MetaAgentError, KeyboardInterrupt, Stop) as ended:
             if isinstance(ended, Stop) and ended.code == ExitCode.USAGE:
@@ -120,6 +125,7 @@ async def _evaluate(
     folder: Path | None,
     cluster: Spreading | None,
     progress: EvalProgress,
+    models: tuple[str | None, Path | None],
 ) -> Evaluation:
     program = read_text(Path(designer)) if designer.endswith(".py") else None
     async with AsyncExitStack() as stack:
@@ -131,7 +137,12 @@ async def _evaluate(
             policy = await stack.enter_async_context(open_engine(designer, cache, DESIGNERS))
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
         if program is not None:
-            await _may_run(designer, program, sandbox)
+            await may_run(designer, program, sandbox)
+        searcher = None
+        if settings.search is not None:
+            prm, orm = await stack.enter_async_context(opened_models(*models))
+            limits, sampling, retries = settings.limits, settings.sampling, settings.retries
+            searcher = Searcher(sandbox=sandbox, limits=limits, sampling=sampling, retries=retries, prm=prm, orm=orm)
         by_id = {problem.id: task for task, each in problems.items() for problem in each}
         make = None
         if cluster is not None:
@@ -159,8 +170,9 @@ async def _evaluate(
                 folder=folder,
                 watch=progress,
                 make=make,
+                searcher=searcher,
             )
-        except ValueError as error:  # a folder of another evaluation
+        except ValueError as error:  # a folder of another evaluation, or a search that is none
             usage_error(str(error))
     unreadable = [attempt.problem for attempt in attempts if attempt.verdict == "gold_unparseable"]
     return Evaluation(
@@ -175,70 +187,11 @@ async def _evaluate(
     )
 
 
-async def _may_run(name: str, program: str, sandbox: JailSandbox) -> None:
+async def may_run(name: str, program: str, sandbox: JailSandbox) -> None:
     report = await check_program(program, sandbox)
     if not report.ok:
         print_findings(stderr(), name, report.findings)
         usage_error(f"--designer {name} may not run, so every attempt would fail. Fix: what was found above")
-
-
-def print_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """The report for people; notes go to stderr."""
-    report = evaluation.report
-    diversity = report.diversity
-    heading(console, "Result")
-    prompts = f"{diversity.unique_prompts:.1%} of {diversity.agents} agents have a prompt that no other has"
-    names = f"{diversity.role_names} role names in {diversity.designs} designs; {prompts}"
-    passed = ", ".join(f"pass@{k} {value:.1%}" for k, value in report.pass_at.items() if k > 1)
-    fields(
-        console,
-        [
-            ("Engine", evaluation.engine),
-            ("Designer", evaluation.designer),
-            ("Attempts", f"{report.attempts} at {report.problems} problems"),
-            ("Accuracy", rate_line(report.accuracy)),
-            ("Any of k", passed),
-            ("Answered", f"{report.answered:.1%}"),
-            ("Failures", ", ".join(f"{kind.replace('_', ' ')} {n}" for kind, n in report.failures.items())),
-            ("Agents", names if diversity.designs else ""),
-            *((f"{role.title()} replies", length_line(each)) for role, each in report.reply_tokens.items() if each.max),
-            ("Usage", totals(report.usage.usage)),
-            *(
-                [("Turns to solve", f"{report.turns.mean:.1f} on average, most {report.turns.max:,.0f}")]
-                if report.turns is not None
-                else []
-            ),
-            ("Time", f"{evaluation.wall_s:.1f} s; {report.attempt_s.mean:.1f} s per attempt"),
-            ("Kept in", evaluation.folder or ""),
-        ],
-    )
-    groups: list[tuple[str, Mapping[str, PassRate]]] = [("By task", report.by_task)]
-    groups += [("By domain", {str(domain): rate for domain, rate in report.by_domain.items()})]
-    for title, rates in groups:
-        if len(rates) > 1:
-            heading(console, title)
-            fields(console, [(f"  {name}", rate_line(rate)) for name, rate in rates.items()])
-    heading(console, "Structures")
-    rows = [
-        (name, f"{row.share:.1%}", str(row.attempts), f"{row.correct:.1%}") for name, row in report.structures.items()
-    ]
-    print_table(console, ("structure", "share", "attempts", "correct"), rows)
-    print_shares(console, "By role", report.usage_by_role)
-    if evaluation.unreadable_golds:
-        shown = ", ".join(evaluation.unreadable_golds[:5])
-        count = len(evaluation.unreadable_golds)
-        note(f"{count} problem{' has' if count == 1 else 's have'} a gold answer that cannot be read: {shown}")
-
-
-def rate_line(rate: PassRate | None) -> str:
-    """The estimate with its interval; empty where there is none."""
-    if rate is None:
-        return ""
-    return f"{rate.estimate:.1%} (95% interval {rate.low:.1%} to {rate.high:.1%}, {rate.problems} problems)"
-
-
-def length_line(each: Spread) -> str:
-    return f"{each.count}, with {each.mean:,.0f} tokens on average, 95% within {each.p95:,.0f}, longest {each.max:,.0f}"
 
 
 def main(
@@ -279,6 +232,27 @@ def main(
     temperature: Temperature = SAMPLING.temperature,
     max_tokens: MaxTokens = SAMPLING.max_tokens,
     max_concurrent: Annotated[int, typer.Option(help="Attempts under way at once.", min=1)] = 16,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="greedy|majority|beam|mcts", help="Search each attempt's run, in place of one straight run."
+        ),
+    ] = None,
+    prm: Prm = None,
+    orm: Orm = None,
+    beam: Beam = DEFAULTS.beam,
+    samples: Samples = DEFAULTS.samples,
+    first: First = False,
+    simulations: Simulations = DEFAULTS.simulations,
+    children: Children = DEFAULTS.children,
+    c_uct: CUct = DEFAULTS.c_uct,
+    mix: Mix = DEFAULTS.mix,
+    stop: StopAt = DEFAULTS.stop,
+    parallel: Parallel = DEFAULTS.parallel,
+    weights: Weights = DEFAULTS.weights,
+    agent_calls: CallBudget = None,
+    tokens: TokenBudget = None,
+    wall: WallBudget = None,
     cluster: ClusterAddress = None,
     nodes: Nodes = None,
     run_workers: RunWorkers = None,
@@ -293,12 +267,48 @@ def main(
     if not engine:
         usage_error("evaluating needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
     sampling = validated(Sampling, temperature=temperature, max_tokens=max_tokens)
+    plan = search_settings(
+        search,
+        beam=beam,
+        samples=samples,
+        first=first,
+        simulations=simulations,
+        children=children,
+        c_uct=c_uct,
+        mix=mix,
+        stop=stop,
+        parallel=parallel,
+        weights=weights,
+        agent_calls=agent_calls,
+        tokens=tokens,
+        wall_s=wall,
+    )
+    if search is None and (prm is not None or orm is not None or plan != DEFAULTS):
+        usage_error("--prm, --orm and settings of searches go with --search METHOD. Fix: add it, or leave them out")
     settings = EvalSettings(
-        k=k, seed=seed, sampling=sampling, designer_sampling=sampling, style=style, max_concurrent=max_concurrent
+        k=k,
+        seed=seed,
+        sampling=sampling,
+        designer_sampling=sampling,
+        style=style,
+        max_concurrent=max_concurrent,
+        search=None if search is None else plan,
     )
     spread = spreading(cluster, nodes, run_workers, replicas, gpus_per_node)
+    if search is not None and spread is not None:
+        usage_error("searches run in this process. Fix: leave --cluster out, or --search")
     problems = read_tasks(tasks, limit)
-    document = _run(problems, engine, designer, settings, sandbox_name=sandbox, cache=cache, folder=out, cluster=spread)
+    document = evaluated(
+        problems,
+        engine,
+        designer,
+        settings,
+        sandbox_name=sandbox,
+        cache=cache,
+        folder=out,
+        cluster=spread,
+        models=(prm, orm),
+    )
     if as_json:
         print_json(document)
     else:

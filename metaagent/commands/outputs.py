@@ -28,6 +28,7 @@ class Kind(NamedTuple):
 
 _HEAD = 1 << 16
 TRACE = Kind("trace", start=b'{"t":')
+TREE = Kind("tree", start=b'{"type": "tree"')
 PAGE = Kind("page", start=b"<!doctype html>", holds=(b"data-home=",))
 PROGRAM = Kind("program", holds=(b"from workflow", b"import workflow"))
 

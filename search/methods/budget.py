@@ -48,6 +48,8 @@ class Spent:
     """Of the calls, as the engine counts them."""
     scored_tokens: int = 0
     """Read by models of values."""
+    cost_usd: float | None = None
+    """Of the replies, where a price is configured."""
     began: float = field(default_factory=time.monotonic, repr=False)
 
     @property
@@ -72,3 +74,5 @@ class Spent:
         if isinstance(reply, Completion):
             self.generated += reply.usage.completion_tokens
             self.prompt_tokens += reply.usage.prompt_tokens
+            if reply.usage.cost_usd is not None:
+                self.cost_usd = (self.cost_usd or 0.0) + reply.usage.cost_usd

@@ -13,8 +13,7 @@ from engine.protocol import Engine
 from engine.retries import retried
 from engine.session import Run
 from search.branching import Branching, Decision, Ended, Position
-from search.methods import Action, End, Node, Reply
-from search.methods.states import together
+from search.methods import Action, End, Node, Reply, together
 from search.paths import AgentStep, Path
 from workflow.completion import CompletionRequest
 
@@ -27,7 +26,8 @@ class ProgramSpace:
 
     The seed of a reply follows from the run's seed, the replies before it and its number (`candidate_seed`); states
     that are reached by equal replies go on numbering, so that their replies differ. What engine or sandbox failed is
-    done again `retries` times, then raised. `recorded` are replies that need not be drawn again, by the parent's id.
+    done again `retries` times, then raised. `recorded` are replies that need not be drawn again, by the parent's id;
+    `read_answer` finds the final answer in a run's message.
     """
 
     def __init__(
@@ -38,9 +38,10 @@ class ProgramSpace:
         *,
         retries: int = 3,
         recorded: Mapping[int, Sequence[Reply]] | None = None,
+        read_answer: Callable[[str], str | None] = lambda message: message,
     ) -> None:
         self._branching, self._engine, self._grade, self._retries = branching, engine, grade, retries
-        self._recorded = recorded or {}
+        self._recorded, self._read_answer = recorded or {}, read_answer
         self._decisions: dict[int, Decision] = {}
         self._ends: dict[int, Path] = {}
         self._numbered: Counter[str] = Counter()
@@ -63,12 +64,13 @@ class ProgramSpace:
             return None
         self._ends[node.id] = position.path
         run = position.run
+        answer = None if run.answer is None else self._read_answer(run.answer)
         if run.failure is not None:
-            return End(run.answer, run.failure.kind, None if self._grade is None else -1.0, run.failure.kind)
+            return End(answer, run.failure.kind, None if self._grade is None else -1.0, run.failure.kind)
         if self._grade is None:
-            return End(run.answer)
+            return End(answer)
         right, why = await retried(partial(self._grade, run), self._retries)
-        return End(run.answer, None, 1.0 if right == 1.0 else -1.0, why)
+        return End(answer, None, 1.0 if right == 1.0 else -1.0, why)
 
     async def _position(self, node: Node) -> Position:
         if node.parent is None:

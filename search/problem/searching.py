@@ -5,6 +5,7 @@ Many problems are `trainer.evaluate`'s business, models of values `trainer.value
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,7 +33,9 @@ from search.problem.model_guides import ModelGuide, OutcomeGuide
 from search.problem.program_space import ProgramSpace
 from search.problem.tree_writer import TreeWriter
 from search.scoring import Scorer
+from workflow.completion import Usage
 from workflow.trace import Valued
+from workflow.usage import Tally
 
 Method = Literal["greedy", "majority", "beam", "mcts"]
 ORACLE = "oracle"
@@ -74,6 +77,10 @@ class SearchSettings(BaseModel):
             raise ValueError(f"mix={self.mix} is Eq. 3's, which {self.method} has not. Fix: leave it out")
         return self
 
+    def wants_psi(self, prm: object) -> bool:
+        """Whether log-probabilities decide something: as the guide, or where votes and beams tie."""
+        return self.method in ("majority", "beam") or (self.method == "mcts" and prm is None)
+
     @property
     def budget(self) -> Budget:
         return Budget(agent_calls=self.agent_calls, tokens=self.tokens, wall_s=self.wall_s)
@@ -108,6 +115,7 @@ class SearchReport(BaseModel):
     generated_tokens: int
     prompt_tokens: int
     scored_tokens: int
+    cost_usd: float | None = None
     nodes: int
     """Distinct states, without the root."""
     depth: int
@@ -117,6 +125,13 @@ class SearchReport(BaseModel):
     parallel: int = 1
     """Simulations at a time; more than one is not the search that one at a time is."""
     seconds: float
+
+    @property
+    def tally(self) -> Tally:
+        """Of all replies drawn."""
+        prompt, completion, cost = self.prompt_tokens, self.generated_tokens, self.cost_usd
+        usage = Usage(prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
+        return Tally(calls=self.agent_calls, usage=usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +237,7 @@ def _report(
         generated_tokens=tree.spent.generated,
         prompt_tokens=tree.spent.prompt_tokens,
         scored_tokens=tree.spent.scored_tokens,
+        cost_usd=tree.spent.cost_usd,
         nodes=len(tree.nodes) - 1,
         depth=node.depth,
         stopped_by=spent,
@@ -250,7 +266,7 @@ def _valued(node: Node) -> list[Valued]:
     ]
 
 
-def label_header_settings(settings: MctsSettings) -> dict[str, object]:
+def label_header_settings(settings: MctsSettings) -> Mapping[str, object]:
     """What a label tree's header says of how it was searched."""
     return {
         "method": "label",

@@ -110,7 +110,7 @@ _LINE: TypeAdapter[AnyLine] = TypeAdapter(Annotated[AnyLine, Field(discriminator
 
 def line_text(line: AnyLine) -> str:
     """One line of JSON, with its newline; what has its default is left out, but for a line's type."""
-    said = line.model_dump(mode="json", exclude_defaults=True) | {"type": line.type}
+    said = {"type": line.type} | line.model_dump(mode="json", exclude_defaults=True)
     return json.dumps(said, ensure_ascii=False).encode(errors="replace").decode() + "\n"
 
 

@@ -1,11 +1,13 @@
-"""Measures policies: k attempts at each problem, pass rates with intervals, structures, costs.
+"""Measures policies: k attempts at each problem, straight or searched for, pass rates with intervals, structures,
+costs; label trees of many problems.
 
 Not here: anything that trains; the command is `metaagent.commands.eval`.
 """
 
 from trainer.evaluate.attempts import RESULTS, SETTINGS, Attempt
 from trainer.evaluate.evaluation import Attempts, EvalSettings, MakeAttempt, evaluate
-from trainer.evaluate.evaluation_report import NO_PROGRAM, EvalReport, EvalSums, StructureRow, report_of
+from trainer.evaluate.evaluation_report import NO_PROGRAM, EvalReport, EvalSums, SearchMeans, StructureRow, report_of
+from trainer.evaluate.label_trees import LabelledTree, LabelSettings, label_problems
 from trainer.evaluate.metrics import (
     Diversity,
     PassRate,
@@ -18,6 +20,7 @@ from trainer.evaluate.metrics import (
     structure_shares,
 )
 from trainer.evaluate.paired import Interval, mcnemar, mean_interval
+from trainer.evaluate.searched import Searcher
 
 __all__ = [
     "NO_PROGRAM",
@@ -30,13 +33,18 @@ __all__ = [
     "EvalSettings",
     "EvalSums",
     "Interval",
+    "LabelSettings",
+    "LabelledTree",
     "MakeAttempt",
     "PassRate",
+    "SearchMeans",
+    "Searcher",
     "Spread",
     "StructureRow",
     "diversity",
     "evaluate",
     "grouped",
+    "label_problems",
     "mcnemar",
     "mean_interval",
     "pass_rate",

@@ -14,15 +14,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from search.problem import SearchReport
 from trainer.disk import agree, has_lines, line_of, only_writer, plain_files, read_records
 from workflow.answers import Domain
 from workflow.failures import FailureKind
 from workflow.graph import GraphNode, Structure
 from workflow.usage import PolicyRole, Tally
 
-SETTINGS, RESULTS, TRACES = "evaluation.json", "results.jsonl", "traces"
+SETTINGS, RESULTS, TRACES, TREES = "evaluation.json", "results.jsonl", "traces", "trees"
+
+
+def file_name(problem: str) -> str:
+    """Of a problem's file: readable, and another one for each id."""
+    readable = re.sub(r"[^\w.-]+", "_", problem, flags=re.ASCII)[:80]
+    return f"{readable}-{zlib.crc32(problem.encode(errors='replace')):08x}"
 
 
 class Attempt(BaseModel):
@@ -60,6 +67,8 @@ class Attempt(BaseModel):
     """Actions in a game; None where there is none."""
     duration_s: float
     """Design, run and grade."""
+    search: SearchReport | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Where the run was searched for."""
     trace: str | None = None
     """File of the run's Trace, relative to the folder."""
 
@@ -98,9 +107,14 @@ class AttemptLog:
         """Where the Trace of an attempt's run goes."""
         if self.folder is None:
             return None
-        readable = re.sub(r"[^\w.-]+", "_", problem, flags=re.ASCII)[:80]
-        number = zlib.crc32(problem.encode(errors="replace"))
-        return self.folder / TRACES / f"{readable}-{number:08x}-{attempt}.jsonl"
+        return self.folder / TRACES / f"{file_name(problem)}-{attempt}.jsonl"
+
+    def tree(self, problem: str, attempt: int) -> Path | None:
+        """Where the tree of an attempt that is a search goes."""
+        if self.folder is None:
+            return None
+        (self.folder / TREES).mkdir(exist_ok=True)
+        return self.folder / TREES / f"{file_name(problem)}-{attempt}.jsonl"
 
     def __enter__(self) -> AttemptLog:
         return self

@@ -25,11 +25,13 @@ from engine.protocol import Engine
 from engine.retries import retried
 from engine.session import Run
 from sandbox.protocol import Sandbox
+from search.problem import SearchSettings
 from tasks.environments import begins
 from tasks.problems import Problem
 from trainer.credit import correctness
 from trainer.disk import check_ids, check_same, problem_digest
 from trainer.evaluate.attempts import TRACES, Attempt, AttemptLog
+from trainer.evaluate.searched import Searcher
 from trainer.rollout import TraceFile, derived_seed
 from workflow.answers import final_answer
 from workflow.completion import Completion, Sampling
@@ -58,6 +60,8 @@ class EvalSettings(BaseModel):
     limits: Limits = Limits()
     """Of each run; `reply_s` is for the Designer's replies, too."""
     max_concurrent: int = Field(default=16, ge=1)
+    search: SearchSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Runs are searched for, by this method; None runs them straight through."""
     retries: int = Field(default=3, ge=0)
     """How often an attempt that failed for infrastructure is tried again."""
 
@@ -87,6 +91,7 @@ async def evaluate(
     folder: Path | None = None,
     watch: Callable[[Attempt], None] = lambda _: None,
     make: MakeAttempt | None = None,
+    searcher: Searcher | None = None,
 ) -> list[Attempt]:
     """`settings.k` attempts at each problem, ordered by problem and attempt; at most `max_concurrent` are under way.
 
@@ -94,7 +99,8 @@ async def evaluate(
     `tasks` names the task of a problem's id, for the report. `folder` gets a line per attempt in `results.jsonl` and a
     Trace per run in `traces/`; attempts that it holds already are not made again. `watch` is told of each attempt,
     those of the folder first. The sandbox needs the preloads `designer.check` and, for math, `tasks.MATH_WORKER`.
-    `make` makes attempts elsewhere as `Attempts` would here; engines are then only asked for their names.
+    `make` makes attempts elsewhere as `Attempts` would here; engines are then only asked for their names. `searcher`
+    has the models of values for `settings.search`; the tree of each attempt goes into `trees/`.
 
     Raises `EngineFailed` or `SandboxUnavailable` when retries did not help, OSError when the folder cannot be written,
     and ValueError for problems with equal ids, for games with neither `designer` nor `program`, for both of these, and
@@ -107,6 +113,7 @@ async def evaluate(
         "program": program,
         "executor": executor.name,
         **settings.model_dump(mode="json", exclude={"k", "max_concurrent", "retries"}),
+        **({} if searcher is None else searcher.names),
     }
     with AttemptLog(folder, made_by) as log:
         if make is None:
@@ -117,6 +124,8 @@ async def evaluate(
                 program=program,
                 settings=settings,
                 tasks=tasks or {},
+                searcher=searcher,
+                tree_of=log.tree,
             ).make
         wanted = [(problem, number) for problem in problems for number in range(settings.k)]
         done = _kept(log, wanted)
@@ -178,6 +187,10 @@ class Attempts:
     tasks: Mapping[str, str] = field(default_factory=dict)
     engine_of_run: Callable[[Engine, int], Engine] = lambda engine, seed: engine
     """What a run with this seed asks, where several engines stand behind one name."""
+    searcher: Searcher | None = None
+    """Needed for `settings.search`."""
+    tree_of: Callable[[str, int], Path | None] = lambda problem, number: None
+    """Where the tree of an attempt's search goes."""
 
     async def make(self, problem: Problem, number: int, trace: Path | None) -> Attempt:
         """See `MakeAttempt`."""
@@ -185,18 +198,35 @@ class Attempts:
         seed = derived_seed(self.settings.seed, problem.id, number)
         designed = await self.design(problem, seed)
         correct = answered = False
-        failure, verdict, run = designed.failure, "", None
-        if designed.program is not None and failure is None:
+        failure, verdict, run, found = designed.failure, "", None, None
+        if designed.program is not None and failure is None and self.settings.search is not None:
+            assert self.searcher is not None
+            found, run = await self.searcher.search(
+                problem,
+                designed.program,
+                self.settings.search,
+                engine=self.engine_of_run(self.executor, seed),
+                seed=seed,
+                trace=trace,
+                tree=self.tree_of(problem.id, number),
+            )
+            correct, verdict = found.correct is True, found.verdict
+            failure = None if run is None else run.failure
+        elif designed.program is not None and failure is None:
             run = await self.run(problem, designed.program, seed, trace)
             failure = run.failure
             if failure is None:
                 value, verdict = await correctness(problem, run, self.sandbox)
                 correct = value == 1.0
-                answered = run.answer is not None and final_answer(run.answer, problem.domain) is not None
+        if run is not None and run.failure is None:
+            answered = run.answer is not None and final_answer(run.answer, problem.domain) is not None
         turns = sorted(run.trace.agent_turns if run is not None else [], key=lambda turn: turn.key)
         played = [turn.completion for turn in turns if turn.completion is not None]
         replies: dict[PolicyRole, list[Completion]] = {"designer": designed.replies, "executor": played}
         graph = designed.graph if designed.failure is None else None
+        usage = usage_report([run.trace] if run is not None else [], designed.replies).by_role
+        if found is not None:
+            usage["executor"] = found.tally
         return Attempt(
             problem=problem.id,
             attempt=number,
@@ -214,10 +244,11 @@ class Attempts:
             program=designed.program,
             structure=None if graph is None else structure(graph),
             graph=graph,
-            usage=usage_report([run.trace] if run is not None else [], designed.replies).by_role,
+            usage=usage,
             reply_tokens={role: [c.usage.completion_tokens for c in each] for role, each in replies.items() if each},
             turns=None if run is None or problem.environment is None else _actions(run),
             duration_s=round(time.monotonic() - started, 4),
+            search=found,
             trace=f"{TRACES}/{trace.name}" if run is not None and trace is not None else None,
         )
 

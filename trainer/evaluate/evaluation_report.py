@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from search.problem import SearchReport
 from trainer.evaluate.attempts import Attempt
 from trainer.evaluate.metrics import (
     AgentCounts,
@@ -28,6 +29,7 @@ from workflow.usage import PolicyRole, Tally
 Name = TypeVar("Name")
 Grades = dict[str, list[bool]]
 """By a problem's id."""
+_SPENT = ("agent_calls", "scored", "generated_tokens", "prompt_tokens", "scored_tokens", "depth", "seconds")
 _MANY = 1000
 """Tallies that wait to be added up."""
 NO_PROGRAM = "none"
@@ -44,6 +46,22 @@ class StructureRow(_Frozen):
     share: float
     attempts: int
     correct: float
+
+
+class SearchMeans(_Frozen):
+    """Means per attempt of what searches spent: AC, MC and Tok of MASPRM's tables (section 5.1)."""
+
+    method: str
+    guide: str
+    agent_calls: float
+    scored: float
+    generated_tokens: float
+    prompt_tokens: float
+    scored_tokens: float
+    depth: float
+    seconds: float
+    stopped: int
+    """Attempts that a budget ended."""
 
 
 class EvalReport(_Frozen):
@@ -68,6 +86,8 @@ class EvalReport(_Frozen):
     """Completion tokens per reply."""
     turns: Spread | None = None
     """Actions of the attempts that solved their game; None where there are none."""
+    search: SearchMeans | None = None
+    """Where runs were searched for."""
     usage: Tally
     """All calls, with their cost where it is known."""
     usage_by_role: dict[PolicyRole, Tally]
@@ -92,6 +112,8 @@ class EvalSums:
         self._given: set[str | None] = set()
         self._replies: dict[PolicyRole, list[int]] = {}
         self._turns: list[int] = []
+        self._searches: defaultdict[str, float] = defaultdict(float)
+        self._search: SearchReport | None = None
         self._tallies: dict[PolicyRole, list[Tally]] = {}
         self._seconds = array("d")
 
@@ -121,6 +143,12 @@ class EvalSums:
                 tallies[:] = [Tally.total(tallies)]
         if attempt.correct and attempt.turns is not None:
             self._turns.append(attempt.turns)
+        if attempt.search is not None:
+            self._search = attempt.search
+            for name in _SPENT:
+                self._searches[name] += getattr(attempt.search, name)
+            self._searches["stopped"] += attempt.search.stopped_by != ""
+            self._searches["attempts"] += 1
         self._seconds.append(attempt.duration_s)
 
     def report(self) -> EvalReport:
@@ -145,10 +173,18 @@ class EvalSums:
             diversity=self._agents.diversity(),
             reply_tokens={role: spread(self._replies[role]) for role in roles if self._replies.get(role)},
             turns=spread(self._turns) if self._turns else None,
+            search=self._searched(),
             usage=Tally.total(by_role.values()),
             usage_by_role=by_role,
             attempt_s=spread(self._seconds),
         )
+
+    def _searched(self) -> SearchMeans | None:
+        last = self._search
+        if last is None:
+            return None
+        means = {name: self._searches[name] / self._searches["attempts"] for name in _SPENT}
+        return SearchMeans(method=last.method, guide=last.guide, stopped=int(self._searches["stopped"]), **means)
 
 
 def report_of(attempts: Iterable[Attempt]) -> EvalReport:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from command_line import MISSPELT, document, invoke
 
+from engine import retries
 from tasks import Problem
 from templates import load_templates
 from trainer.distill.bank_programs import TemplateProgram, drawn
-from trainer.rollout import rollout
 from trainer.rollout.rollout import derived_seed
 from trainer.sft.chat_rows import read_rows
 
@@ -26,7 +26,7 @@ PROBLEMS = [
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
 
 
 @pytest.fixture

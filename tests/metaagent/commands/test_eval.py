@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from command_line import MISSPELT, document, invoke
 
-from trainer.rollout import rollout
+from engine import retries
 
 Replay = Callable[..., str]
 
@@ -28,7 +28,7 @@ ANSWERS = [("Solver", r"\boxed{2}"), ("Solver", r"\boxed{5}"), ("Solver", DOUBLE
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "RETRY_PAUSE_S", 0.001)
 
 
 @pytest.fixture

@@ -1,0 +1,169 @@
+"""`metaagent label`: problems and a program in, trees of graded runs out, which a model of values learns from.
+
+Trees are `trainer.evaluate.label_trees`' business; `metaagent prm` learns from them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+from rich.progress import TaskID
+
+from metaagent.commands.eval import may_run
+from metaagent.commands.inputs import read_tasks, read_text
+from metaagent.commands.options import (
+    AsJson,
+    CacheFolder,
+    EngineSpec,
+    MaxTokens,
+    SandboxName,
+    Seed,
+    Temperature,
+    validated,
+)
+from metaagent.commands.search_options import Children, CUct, Simulations, TopP
+from metaagent.opening import open_engine, open_sandbox
+from metaagent.terminal import ExitCode, counting_bar, fields, heading, note, print_json, stderr, stdout, usage_error
+from search.methods import SearchRefused
+from search.problem import TreeDamaged
+from tasks import Problem
+from trainer.evaluate import LabelledTree, LabelSettings, Searcher, label_problems
+from workflow.completion import Sampling
+from workflow.failures import MetaAgentError
+
+DEFAULTS = LabelSettings()
+
+
+class Labels(BaseModel):
+    """What `--json` prints."""
+
+    folder: Path
+    engine: str
+    settings: LabelSettings
+    problems: int
+    kept: int
+    """Trees that were there already."""
+    edges: int
+    """Visited: rows to learn from."""
+    nodes: int
+    right: float
+    """Share of simulations that ended right."""
+    wall_s: float
+
+
+def main(
+    tasks: Annotated[
+        list[str],
+        typer.Argument(metavar="TASK...", help="FORMAT:FILE, such as gsm8k:train.jsonl.", show_default=False),
+    ],
+    program: Annotated[Path, typer.Option(metavar="PROGRAM.py", help="The program.", exists=True, dir_okay=False)],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Trees go here, a file each; what is there stays.", file_okay=False)
+    ],
+    engine: EngineSpec = None,
+    simulations: Simulations = DEFAULTS.simulations,
+    children: Children = DEFAULTS.children,
+    c_uct: CUct = DEFAULTS.c_uct,
+    limit: Annotated[int | None, typer.Option(help="Only the first N problems of each task.", min=1)] = None,
+    max_concurrent: Annotated[int, typer.Option(help="Trees at once.", min=1)] = DEFAULTS.max_concurrent,
+    sandbox: SandboxName = None,
+    cache: CacheFolder = None,
+    seed: Seed = 0,
+    temperature: Temperature = DEFAULTS.sampling.temperature,
+    top_p: TopP = DEFAULTS.sampling.top_p,
+    max_tokens: MaxTokens = DEFAULTS.sampling.max_tokens,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Label the states between agents: trees of runs, searched against the gold answers (MASPRM, Alg. 1).
+
+    The same command goes on where one was broken off.
+    """
+    if not engine:
+        usage_error("labels need an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
+    sampling = validated(Sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+    settings = validated(
+        LabelSettings,
+        simulations=simulations,
+        children=children,
+        c_uct=c_uct,
+        sampling=sampling,
+        seed=seed,
+        max_concurrent=max_concurrent,
+    )
+    problems = read_tasks(tasks, limit)
+    document = asyncio.run(_label(problems, program, engine, settings, sandbox, cache, out))
+    if as_json:
+        print_json(document)
+        return ExitCode.OK
+    heading(stdout(), "Labels")
+    fields(
+        stdout(),
+        [
+            ("Trees", f"{document.problems:,}" + (f", {document.kept:,} of them from before" if document.kept else "")),
+            ("Rows", f"{document.edges:,} visited edges of {document.nodes:,}"),
+            ("Right", f"{document.right:.1%} of simulations"),
+            ("Engine", document.engine),
+            ("Time", f"{document.wall_s:.1f} s"),
+            ("Kept in", str(document.folder)),
+        ],
+    )
+    return ExitCode.OK
+
+
+async def _label(
+    problems: Mapping[str, Sequence[Problem]],
+    program: Path,
+    spec: str,
+    settings: LabelSettings,
+    sandbox_name: str | None,
+    cache: Path | None,
+    folder: Path,
+) -> Labels:
+    source = read_text(program)
+    every = [problem for each in problems.values() for problem in each]
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(open_engine(spec, cache))
+        sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
+        await may_run(str(program), source, sandbox)
+        searcher = Searcher(
+            sandbox=sandbox, limits=settings.limits, sampling=settings.sampling, retries=settings.retries
+        )
+        bar = stack.enter_context(counting_bar(stderr()))
+        task: TaskID = bar.add_task("Labelling", total=len(every))
+        done: list[LabelledTree] = []
+
+        def watch(tree: LabelledTree) -> None:
+            done.append(tree)
+            right = sum(each.right for each in done) / sum(each.simulations for each in done)
+            bar.update(task, advance=1, description=f"Labelling: {right:.1%} right")
+
+        try:
+            trees = await label_problems(
+                every, source, engine=engine, searcher=searcher, settings=settings, folder=folder, watch=watch
+            )
+        except (SearchRefused, TreeDamaged, ValueError) as error:
+            usage_error(str(error))
+        except OSError as error:
+            usage_error(f"cannot write to {error.filename or folder}: {error.strerror}")
+        except (MetaAgentError, asyncio.CancelledError):
+            note(
+                f"{len(done)} of {len(every)} trees are done and kept in {folder}: the same command goes on from there"
+            )
+            raise
+        return Labels(
+            folder=folder,
+            engine=engine.name,
+            settings=settings,
+            problems=len(trees),
+            kept=sum(tree.kept for tree in trees),
+            edges=sum(tree.edges for tree in trees),
+            nodes=sum(tree.nodes for tree in trees),
+            right=sum(tree.right for tree in trees) / sum(tree.simulations for tree in trees),
+            wall_s=round(bar.tasks[0].elapsed or 0.0, 3),
+        )

@@ -1,0 +1,78 @@
+"""Options of searches, which `search`, `eval` and `label` have, and the models of values that they name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from metaagent.commands.options import validated
+from metaagent.terminal import usage_error
+from search.problem import ORACLE, SearchSettings
+from search.scoring import Scorer
+
+DEFAULTS = SearchSettings()
+
+Method = Annotated[
+    str | None,
+    typer.Option("--method", "-m", metavar="greedy|majority|beam|mcts", help="How to search.", show_default=False),
+]
+Prm = Annotated[
+    str | None,
+    typer.Option(
+        metavar=f"FOLDER|{ORACLE}",
+        help="What guides beam and mcts, and weighs votes: a model of values that `metaagent prm` made; "
+        f"{ORACLE} is the grader. Without it they follow the policy's likelihood.",
+    ),
+]
+Orm = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="An outcome model, for --mix and --weights outcome.", exists=True, file_okay=False
+    ),
+]
+Beam = Annotated[int, typer.Option(help="beam: states that stay (B1).")]
+Samples = Annotated[int, typer.Option(help="beam: replies drawn at each (B2). majority: runs.")]
+First = Annotated[bool, typer.Option("--first", help="beam: end with the first run that does.")]
+Simulations = Annotated[int, typer.Option(help="mcts: simulations (N).")]
+Children = Annotated[int, typer.Option(help="mcts: replies drawn at each state (C_max).")]
+CUct = Annotated[float, typer.Option(help="mcts: weight of what was seldom visited (Eq. 2).")]
+Mix = Annotated[float, typer.Option(help="mcts: share of an end's value that the outcome model says (lambda, Eq. 3).")]
+StopAt = Annotated[
+    str, typer.Option("--stop", metavar="ended|expanded", help="mcts: where a simulation ends; expanded is Alg. 2.")
+]
+Parallel = Annotated[int, typer.Option(help="mcts: simulations at a time, kept apart by virtual losses.")]
+Weights = Annotated[str, typer.Option(metavar="none|values|outcome", help="majority: what votes weigh.")]
+CallBudget = Annotated[int | None, typer.Option("--agent-calls", help="End with the best after so many replies.")]
+TokenBudget = Annotated[int | None, typer.Option("--tokens", help="End with the best after so many generated tokens.")]
+WallBudget = Annotated[float | None, typer.Option("--wall", help="End with the best after so many seconds.")]
+TopP = Annotated[float, typer.Option(help="Nucleus of the sampling.")]
+
+
+def search_settings(method: str | None, **values: Any) -> SearchSettings:
+    """Checked; a value that is none is a usage error that names its option."""
+    return validated(SearchSettings, method=method or DEFAULTS.method, **values)
+
+
+@asynccontextmanager
+async def opened_models(prm: str | None, orm: Path | None) -> AsyncIterator[tuple[Scorer | str | None, Scorer | None]]:
+    """The models that the options name, closed in the end."""
+    async with AsyncExitStack() as stack:
+        yield (
+            prm if prm is None or prm == ORACLE else await _opened(stack, "--prm", Path(prm)),
+            None if orm is None else await _opened(stack, "--orm", orm),
+        )
+
+
+async def _opened(stack: AsyncExitStack, option: str, folder: Path) -> Scorer:
+    from trainer.values import open_scorer
+
+    try:
+        scorer = open_scorer(folder)
+    except (ValueError, ImportError) as error:
+        usage_error(f"{option} {folder}: {error}")
+    stack.push_async_callback(scorer.close)
+    return scorer

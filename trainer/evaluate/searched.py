@@ -1,0 +1,175 @@
+"""A run that was searched for, and trees of labels: one problem each, with one program, in this process.
+
+How a search goes is `search`'s business; attempts and folders are `trainer.evaluate.evaluation`'s, rows out of trees
+`trainer.values`'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from engine.protocol import Engine
+from engine.session import Run
+from sandbox.protocol import Sandbox
+from search import Branching, OpenRuns, jailed
+from search.methods import MctsSettings, Tree
+from search.problem import (
+    Grade,
+    ProgramSpace,
+    SearchReport,
+    SearchSettings,
+    TreeHeader,
+    TreeWriter,
+    grow_labels,
+    guide_of,
+    label_header_settings,
+    search,
+)
+from search.scoring import Scorer
+from tasks.environments import begins
+from tasks.problems import Problem
+from trainer.credit import correctness
+from trainer.disk import problem_digest
+from trainer.rollout import TraceFile
+from workflow.answers import Domain, final_answer
+from workflow.completion import Sampling
+from workflow.limits import Limits
+
+MAX_OPEN = 64
+"""Runs that wait at a call and are kept, of all searches together; others are made again by replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searcher:
+    """What all searches of a process share."""
+
+    sandbox: Sandbox
+    limits: Limits
+    sampling: Sampling
+    retries: int = 3
+    prm: Scorer | str | None = None
+    """V, or `search.problem.ORACLE`."""
+    orm: Scorer | None = None
+    """Y."""
+    graded: bool = True
+    """Whether problems say what is right."""
+    read_answer: Callable[[str, Domain], str | None] = final_answer
+    open_runs: OpenRuns = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "open_runs", OpenRuns(min(MAX_OPEN, self.sandbox.max_jails)))
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What an evaluation's folder says of the models."""
+        prm = self.prm if isinstance(self.prm, str) or self.prm is None else self.prm.name
+        orm = None if self.orm is None else self.orm.name
+        return {name: said for name, said in (("prm", prm), ("orm", orm)) if said is not None}
+
+    async def search(
+        self,
+        problem: Problem,
+        program: str,
+        settings: SearchSettings,
+        *,
+        engine: Engine,
+        seed: int,
+        trace: Path | None = None,
+        tree: Path | None = None,
+    ) -> tuple[SearchReport, Run | None]:
+        """The answer to a problem by one method. The chosen run's Trace goes into `trace`, what the search thought of
+        its turns behind it; the tree into `tree`. Raises `SearchRefused`, and what ends runs for infrastructure."""
+        sampling = replace(self.sampling, logprobs=settings.wants_psi(self.prm))
+        if settings.method == "greedy":
+            sampling = replace(sampling, temperature=0.0)
+        space = self._space(problem, program, engine, sampling, seed)
+        writer = None
+        try:
+            guide, outcomes = guide_of(settings, self.prm, self.orm, problem.question, space)
+            if tree is not None:
+                said = settings.model_dump(mode="json") | {"guide": None if guide is None else guide.name}
+                writer = TreeWriter(tree, self._header(problem, program, engine, said, sampling, seed))
+            found = await search(space, settings, guide, outcomes, writer)
+        finally:
+            await space.close()
+            if writer is not None:
+                writer.close()
+        file = TraceFile(trace if found.run is not None else None)
+        for event in [*(found.run.trace.events if found.run is not None else ()), *found.report.path]:
+            file(event)
+        return found.report, found.run
+
+    async def label(
+        self, problem: Problem, program: str, settings: MctsSettings, *, engine: Engine, seed: int, tree: Path
+    ) -> Tree:
+        """Grow the label tree of one problem into a file; where one was broken off, go on with it (Alg. 1)."""
+        sampling = replace(self.sampling, logprobs=True)
+        header = self._header(problem, program, engine, label_header_settings(settings), sampling, seed)
+        writer = TreeWriter(tree, header, goes_on=True)
+        try:
+            space = self._space(problem, program, engine, sampling, seed, writer)
+            try:
+                return await grow_labels(space, settings, writer)
+            finally:
+                await space.close()
+        finally:
+            writer.close()
+
+    def _space(
+        self,
+        problem: Problem,
+        program: str,
+        engine: Engine,
+        sampling: Sampling,
+        seed: int,
+        writer: TreeWriter | None = None,
+    ) -> ProgramSpace:
+        asked = jailed(
+            self.sandbox,
+            program,
+            problem.question,
+            limits=self.limits,
+            sampling=sampling,
+            seed=seed,
+            game=begins(problem),
+        )
+        branching = Branching(asked, engine=engine.name, open_runs=self.open_runs)
+        recorded = None if writer is None else writer.recorded
+        grade = self._grade(problem) if self.graded else None
+        read = partial(self._read, problem.domain)
+        return ProgramSpace(branching, engine, grade, retries=self.retries, recorded=recorded, read_answer=read)
+
+    def _read(self, domain: Domain, message: str) -> str | None:
+        return self.read_answer(message, domain)
+
+    def _grade(self, problem: Problem) -> Grade:
+        async def grade(run: Run) -> tuple[float, str]:
+            return await correctness(problem, run, self.sandbox)
+
+        return grade
+
+    def _header(
+        self,
+        problem: Problem,
+        program: str,
+        engine: Engine,
+        settings: Mapping[str, object],
+        sampling: Sampling,
+        seed: int,
+    ) -> TreeHeader:
+        drawn = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k", "max_tokens")}
+        version = getattr(engine, "weights_version", None)
+        return TreeHeader(
+            settings={**settings, "seed": seed, **drawn},
+            problem=problem.id,
+            problem_digest=problem_digest(problem),
+            question=problem.question,
+            domain=problem.domain,
+            program=hashlib.blake2b(program.encode(errors="replace"), digest_size=16).hexdigest(),
+            engine=engine.name,
+            weights_version=version if isinstance(version, int) else None,
+        )
