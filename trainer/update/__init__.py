@@ -18,6 +18,7 @@ from trainer.update.backend import (
     Snapshot,
     UpdateFailed,
     UpdateReport,
+    ValueObjective,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "TorchBackend",
     "UpdateFailed",
     "UpdateReport",
+    "ValueObjective",
     "join",
 ]
 
