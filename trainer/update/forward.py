@@ -41,10 +41,12 @@ class Forward:
     def states(
         self, causal: Any, samples: Sequence[Sample], indices: Sequence[int]
     ) -> Iterator[tuple[Batch, torch.Tensor]]:
-        """The same with the hidden states [batch, width] at the last chosen token of each sample, in float32."""
+        """The same with the hidden states [batch, width] at the last chosen token of each sample, in float32 or, where
+        the model is, float64."""
         for batch, hidden in self._hidden(causal, samples, indices, left_out=0):
             ends = [used(samples[index]) - start - 1 for index, start in zip(batch.indices, batch.starts, strict=True)]
-            yield batch, hidden[torch.arange(len(ends), device=hidden.device), ends].float()
+            last = hidden[torch.arange(len(ends), device=hidden.device), ends]
+            yield batch, last.to(torch.promote_types(last.dtype, torch.float32))
 
     def _hidden(
         self, causal: Any, samples: Sequence[Sample], indices: Sequence[int], *, left_out: int

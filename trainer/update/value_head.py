@@ -1,14 +1,15 @@
 """The head of a model of values, V = tanh(w h + b) (MASPRM, section 3), and the separator token that it is read at.
 
-h is the last hidden state at the separator. The rest is a causal model with one more token in its vocabulary. Knows no
-loss (`trainer.update.loss`), no states and no search (`trainer.values`).
+h is the last hidden state at the separator. The rest is a causal model with one more token in its vocabulary. Models of
+others that tell right from wrong in two classes are read here, too. Knows no loss (`trainer.update.loss`), no states
+and no search (`trainer.values`).
 """
 
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from trainer.samples import Sample
 from trainer.update.backend import ModelUnusable
 from trainer.update.forward import Forward
 from trainer.update.policy_files import check_fits, read_tensors
+from trainer.update.shared_prompts import can_share
 
 STEM = "value_head"
 """Of its file, beside the model's, and of its weights' names."""
@@ -25,8 +27,8 @@ FILE = f"{STEM}.safetensors"
 
 
 class ValueHead(torch.nn.Linear):
-    """From hidden states [batch, width] in float32 to logits [batch], of which tanh is V. New ones are 0: V is 0
-    everywhere before the first step."""
+    """From hidden states [batch, width], never in less than float32, to logits [batch], of which tanh is V. A new head
+    is 0, and so is V before the first step."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width, 1)
@@ -45,7 +47,7 @@ def head_of(path_or_id: str | Path, model: Any) -> ValueHead:
         given = read_tensors(path)
         check_fits(path, given, head.state_dict())
         head.load_state_dict(given)
-    return head.to(model.device)
+    return head.to(model.device, torch.promote_types(model.dtype, torch.float32))
 
 
 @torch.no_grad()
@@ -67,11 +69,61 @@ def add_separator(tokenizer: Any, model: Any, separator: str) -> int:
     return token
 
 
+class TwoClassHead(torch.nn.Module):
+    """Linear layers with a ReLU between them, onto the classes wrong and right; from [batch, width] to logits [batch],
+    of which tanh is 2 p - 1 for the probability p of right. `layers` are weights and biases."""
+
+    def __init__(self, layers: Sequence[tuple[torch.Tensor, torch.Tensor | None]]) -> None:
+        super().__init__()
+        self._layers = layers
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        for number, (weight, bias) in enumerate(self._layers):
+            states = torch.nn.functional.linear(states.relu() if number else states, weight, bias)
+        return (states[:, 1] - states[:, 0]) / 2
+
+
+def two_class_head(folder: Path, model: Any) -> TwoClassHead:
+    """Of the weights `score.weight`, or `score.0.weight`, `score.2.weight` and so on, and biases, in a folder. Raises
+    `ModelUnusable` where these are no such head."""
+    from safetensors import safe_open
+
+    dtype = torch.promote_types(model.dtype, torch.float32)
+    found: dict[str, torch.Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            names = [name for name in file.keys() if name.startswith("score.")]  # noqa: SIM118 - it is no mapping
+            found |= {name: file.get_tensor(name).to(model.device, dtype) for name in names}
+    weights = sorted(name for name in found if name.endswith("weight"))
+    layers = [(found[name], found.get(name.removesuffix("weight") + "bias")) for name in weights]
+    widths = [layer.shape[1] for layer, _ in layers] + [2]
+    fits = widths[0] == model.config.get_text_config().hidden_size
+    if not layers or not fits or [layer.shape[0] for layer, _ in layers] != widths[1:]:
+        shapes = {name: list(found[name].shape) for name in weights}
+        raise ModelUnusable(
+            f"{folder} has no head of two classes (score.weight), but {shapes}. Fix: a model for token classification "
+            "with two classes"
+        )
+    return TwoClassHead(layers)
+
+
+def read_values(
+    model: Any, folder: Path, max_tokens: int, *, two_class: bool = False
+) -> Callable[[Sequence[Sample]], list[float]]:
+    """What says V of samples, with at most `max_tokens` padded tokens at once (a longer sample is alone), and each
+    prompt that samples share computed once; `model` is the one in `folder`. Raises ValueError where it has no head."""
+    if not two_class and not (folder / FILE).exists():
+        raise ModelUnusable(f"{folder} has no {FILE}. Fix: the model/ of a metaagent prm run")
+    head = two_class_head(folder, model) if two_class else head_of(folder, model)
+    forward = Forward(max_tokens, can_share(model))
+    return lambda samples: values_of(forward, model, head, samples)
+
+
 @torch.no_grad()
-def values_of(forward: Forward, model: Any, head: ValueHead, samples: Sequence[Sample]) -> list[float]:
-    """V of each sample."""
+def values_of(forward: Forward, model: Any, head: torch.nn.Module, samples: Sequence[Sample]) -> list[float]:
+    """V of each sample, rounded to float32."""
     values = [0.0] * len(samples)
     for batch, states in forward.states(model, samples, range(len(samples))):
-        for index, value in zip(batch.indices, head(states).tanh().tolist(), strict=True):
+        for index, value in zip(batch.indices, head(states).tanh().float().tolist(), strict=True):
             values[index] = value
     return values
