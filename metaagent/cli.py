@@ -34,6 +34,7 @@ COMMANDS = {
     "eval": "Measure pass rates over tasks: k attempts at each problem, with 95% intervals.",
     "distill": "Make chat rows for a cold start: designs, executed and graded, of which the correct ones are kept.",
     "sft": "Fine-tune a model on conversations, with the loss on its replies alone.",
+    "prm": "Train a model of values on label trees: a process reward model, or an outcome model.",
 }
 """Each a module of `metaagent.commands` whose `main` has the options, the work and this line at the top of its
 docstring."""
