@@ -280,6 +280,17 @@ async def share() -> Figures:
     return figures
 
 
+async def scoring(folder: Path) -> Figures:
+    """States per second: 3 candidates of 16 problems, whose prompts have some 700 tokens."""
+    from search import AgentStep
+    from search.scoring import ScoredState
+    from trainer.values import StateView, TorchScorer
+    from trainer.update import read_values
+    from engine.pretrained import load_model, load_tokenizer
+
+    raise NotImplementedError
+
+
 async def problems() -> Figures:
     """Seconds per search."""
     figures: Figures = {}
