@@ -5,9 +5,9 @@ architecture, so that nothing is said of any model.
 
 - tree: agent calls, tokens, prompt tokens computed and seconds of one whole tree (C_max 3, depth 4), and of runs that
   begin at the root for each of its states;
-- host: milliseconds per state of a search with replies that take no time (select, replay, back up), in jails and in this
-  process, and of asking a LangGraph, run from its start for each question, who is next and what the end is, as the
-  released code of MASPRM does;
+- host: milliseconds per state of a search with replies that take no time (select, replay, back up), in jails and in
+  this process, and of asking a LangGraph, run from its start for each question, who is next and what the end is, as
+  the released code of MASPRM does;
 - share: host time in a search whose replies take 50 ms;
 - scoring: states per second of a model of values, 3 candidates of 16 problems in batches, and one by one;
 - problems: seconds per search, 64 at once and 8 one after another, with an engine that takes 50 ms.
@@ -35,11 +35,12 @@ from typing import Annotated, Any, TypedDict
 
 from engine import Engine
 from sandbox import ProcessSandbox
-from search import Branching, OpenRuns, Program, jailed, trusted
+from search import AgentStep, Branching, OpenRuns, Program, jailed, trusted
 from search.methods import Likelihood, MctsSettings, Node, Tree, mcts
 from search.problem import ProgramSpace
+from search.scoring import ScoredState
 from workflow import AgentNode, Workflow
-from workflow.completion import Completion, CompletionRequest, Sampling, Usage
+from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling, Usage
 from workflow.limits import Limits
 
 DEPTH, CHILDREN, SIMULATIONS = 4, 3, 20
@@ -51,6 +52,7 @@ for name in {AGENTS}:
 answer = text
 """
 LATENCY_S = 0.05
+SEPARATOR = "<|value|>"
 RESULTS = Path(__file__).parent / "results" / "search.json"
 PARTS = ("tree", "host", "share", "scoring", "problems")
 NEED_TORCH = ("tree", "scoring")
@@ -188,7 +190,7 @@ def langgraph_questions() -> Callable[[list[str]], Any]:
 
     graph = StateGraph(State)
 
-    def agent(number: int) -> Callable[[State], dict[str, Any]]:
+    def agent(number: int) -> Any:
         def act(state: State) -> dict[str, Any]:
             if number >= len(state["given"]):
                 return {"next": number}
@@ -281,14 +283,48 @@ async def share() -> Figures:
 
 
 async def scoring(folder: Path) -> Figures:
-    """States per second: 3 candidates of 16 problems, whose prompts have some 700 tokens."""
-    from search import AgentStep
-    from search.scoring import ScoredState
-    from trainer.values import StateView, TorchScorer
-    from trainer.update import read_values
-    from engine.pretrained import load_model, load_tokenizer
+    """States per second: 3 candidates of 16 problems, short as in the miniature, and longer."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from safetensors.torch import save_file  # pyright: ignore[reportMissingImports]
 
-    raise NotImplementedError
+    from engine.pretrained import load_model, load_tokenizer
+    from trainer.update import read_values
+    from trainer.values import StateView, TorchScorer
+
+    tokenizer, model = load_tokenizer(folder), load_model(folder, torch.float32)
+    tokenizer.add_tokens([SEPARATOR], special_tokens=True)
+    model.resize_token_embeddings(tokenizer.convert_tokens_to_ids(SEPARATOR) + 1, mean_resizing=False)
+    head = {"weight": torch.randn(1, model.config.hidden_size), "bias": torch.zeros(1)}
+    save_file(head, folder / "value_head.safetensors")
+    view = StateView(tokenizer, SEPARATOR, "local", 4096)
+    scorer = TorchScorer("random", view, read_values(model, folder, 16_384))
+    figures: Figures = {}
+    for shape, (prompt, reply) in {"short": (30, 10), "long": (300, 30)}.items():
+        states = [
+            ScoredState(f"{problem}", (_step(f"{problem} " * prompt, f"{candidate} " * reply),))
+            for problem in range(16)
+            for candidate in range(3)
+        ]
+        rates: dict[str, list[float]] = {"in batches": [], "one by one": []}
+        for _ in range(4):
+            for name, times in rates.items():
+                began = time.perf_counter()
+                if name == "in batches":
+                    await asyncio.gather(*(scorer.score(states[at : at + 3]) for at in range(0, len(states), 3)))
+                else:
+                    for state in states:
+                        await scorer.score([state])
+                times.append(len(states) / (time.perf_counter() - began))
+        for name, times in rates.items():
+            figures[f"{shape}, {name}"] = statistics.median(times[1:])
+        figures[f"{shape}, ratio"] = figures[f"{shape}, in batches"] / figures[f"{shape}, one by one"]
+    await scorer.close()
+    return figures
+
+
+def _step(prompt: str, reply: str) -> AgentStep:
+    messages = [ChatMessage(role="user", content=prompt)]
+    return AgentStep(key="w/A#0", agent="A", messages=messages, reply=Completion(text=reply))
 
 
 async def problems() -> Figures:
