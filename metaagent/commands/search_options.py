@@ -78,9 +78,9 @@ async def opened_models(
 
 
 async def _opened(stack: AsyncExitStack, option: str, folder: Path, *, outcome: bool) -> TorchScorer:
-    from trainer.values import SCORER, ScorerRefused, read_scorer
+    from trainer.values import SCORER, ScorerRefused, read_scorer, scorer_folder
 
-    own = folder / "model" if (folder / "model").is_dir() else folder
+    own = scorer_folder(folder)
     try:
         if (own / SCORER).exists() and (read_scorer(own).view == "outcome") != outcome:
             other = "an outcome model" if not outcome else "a model of states"

@@ -8,7 +8,7 @@ and is loaded on first use.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from trainer.values.scorer_file import SCORER, ScorerFile, ScorerRefused, read_scorer, view_of
+from trainer.values.scorer_file import SCORER, ScorerFile, ScorerRefused, read_scorer, scorer_folder, view_of
 from trainer.values.scripted_scorer import ScriptedScorer
 from trainer.values.state_views import VIEWS, StateTokens, StateView, Unreadable, View
 from trainer.values.training import (
@@ -21,6 +21,7 @@ from trainer.values.training import (
 )
 from trainer.values.tree_rows import Row, RowsRefused, TreeRows, held_out_problems, rows_of_trees, tree_files
 from trainer.values.value_metrics import Accuracy, CalibrationBin, ValueMetrics, value_metrics
+from trainer.values.value_reward import value_reward
 
 if TYPE_CHECKING:
     from trainer.values.torch_scorer import TorchScorer
@@ -50,9 +51,11 @@ __all__ = [
     "held_out_problems",
     "read_scorer",
     "rows_of_trees",
+    "scorer_folder",
     "train_values",
     "tree_files",
     "value_metrics",
+    "value_reward",
     "view_of",
 ]
 

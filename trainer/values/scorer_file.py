@@ -46,6 +46,11 @@ class ScorerFile(BaseModel):
     """SHA-256 of each file of weights."""
 
 
+def scorer_folder(folder: Path) -> Path:
+    """`folder` is the `model/` of a run of `metaagent prm`, or the run's own."""
+    return folder / "model" if (folder / "model").is_dir() else folder
+
+
 def write_scorer(model: Path, scorer: ScorerFile) -> list[Written]:
     """Into a folder that has its weights; returns what was hashed. Raises OSError."""
     written = read_back(sorted(model.glob("*.safetensors")))

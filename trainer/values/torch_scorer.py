@@ -21,7 +21,7 @@ from engine.pretrained import load_body, load_config, load_model, load_tokenizer
 from search.scoring import Score, ScoredState
 from trainer.samples import Sample
 from trainer.update import read_values
-from trainer.values.scorer_file import ScorerRefused, read_scorer, view_of
+from trainer.values.scorer_file import ScorerRefused, read_scorer, scorer_folder, view_of
 from trainer.values.state_views import StateView, Unreadable
 
 Dtype = Literal["float64", "float32", "bfloat16"]
@@ -70,8 +70,7 @@ class TorchScorer:
     ) -> TorchScorer:
         """`folder` is the `model/` of a run, or the run's own. `window_s` is how long the first of a batch waits for
         others. Raises `ScorerRefused` where its parts do not belong together."""
-        folder = Path(folder)
-        folder = folder / "model" if (folder / "model").is_dir() else folder
+        folder = scorer_folder(Path(folder))
         scorer = read_scorer(folder)
         try:
             view = view_of(folder, scorer, load_tokenizer(folder))

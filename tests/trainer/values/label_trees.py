@@ -34,7 +34,9 @@ def ends(number: int, answer: str | None, graded: float | None) -> StateLine:
 
 
 def reply(number: int, parent: int, agent: str, depth: int, text: str | Failure, **more: Any) -> NodeLine:
-    said = {"failure": text} if isinstance(text, Failure) else {"completion": Completion(text=text, **more)}
+    said: dict[str, Any] = (
+        {"failure": text} if isinstance(text, Failure) else {"completion": Completion(text=text, **more)}
+    )
     return NodeLine(id=number, parent=parent, key=f"{depth}", path=agent, agent=agent, depth=depth, **said)
 
 
