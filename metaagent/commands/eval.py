@@ -137,7 +137,7 @@ async def _evaluate(
             policy = await stack.enter_async_context(open_engine(designer, cache, DESIGNERS))
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
         if program is not None:
-            await may_run(designer, program, sandbox)
+            await may_run(designer, program, sandbox, "--designer ")
         searcher = None
         if settings.search is not None:
             prm, orm = await stack.enter_async_context(opened_models(*models))
@@ -187,11 +187,12 @@ async def _evaluate(
     )
 
 
-async def may_run(name: str, program: str, sandbox: JailSandbox) -> None:
+async def may_run(name: str, program: str, sandbox: JailSandbox, option: str = "") -> None:
+    """Usage error for a program that the check refuses; `option` says where its name comes from."""
     report = await check_program(program, sandbox)
     if not report.ok:
         print_findings(stderr(), name, report.findings)
-        usage_error(f"--designer {name} may not run, so every attempt would fail. Fix: what was found above")
+        usage_error(f"{option}{name} may not run, so every attempt would fail. Fix: what was found above")
 
 
 def main(

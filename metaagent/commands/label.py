@@ -130,7 +130,7 @@ async def _label(
     async with AsyncExitStack() as stack:
         engine = await stack.enter_async_context(open_engine(spec, cache))
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
-        await may_run(str(program), source, sandbox)
+        await may_run(str(program), source, sandbox, "--program ")
         searcher = Searcher(
             sandbox=sandbox, limits=settings.limits, sampling=settings.sampling, retries=settings.retries
         )

@@ -43,7 +43,8 @@ class ProgramSpace:
         self._branching, self._engine, self._grade, self._retries = branching, engine, grade, retries
         self._recorded, self._read_answer = recorded or {}, read_answer
         self._decisions: dict[int, Decision] = {}
-        self._ends: dict[int, Path] = {}
+        self._ends: dict[int, Path | Run] = {}
+        """Runs that failed are kept: one that its clock ended may go further when it is made once more."""
         self._numbered: Counter[str] = Counter()
         """By digest of the path: how many replies were drawn there."""
 
@@ -62,8 +63,8 @@ class ProgramSpace:
         if isinstance(position, Decision):
             self._decisions[node.id] = position
             return None
-        self._ends[node.id] = position.path
         run = position.run
+        self._ends[node.id] = position.path if run.failure is None else run
         answer = None if run.answer is None else self._read_answer(run.answer)
         if run.failure is not None:
             return End(answer, run.failure.kind, None if self._grade is None else -1.0, run.failure.kind)
@@ -91,8 +92,11 @@ class ProgramSpace:
         )
 
     async def run(self, node: Node) -> Run:
-        """That of a terminal state, made once more: searches keep none."""
-        position = await retried(partial(self._branching.at, self._ends[node.id]), self._retries)
+        """That of a terminal state, made once more: searches keep none but those that failed."""
+        end = self._ends[node.id]
+        if isinstance(end, Run):
+            return end
+        position = await retried(partial(self._branching.at, end), self._retries)
         assert isinstance(position, Ended)
         return position.run
 

@@ -77,9 +77,13 @@ class SearchSettings(BaseModel):
             raise ValueError(f"mix={self.mix} is Eq. 3's, which {self.method} has not. Fix: leave it out")
         return self
 
-    def wants_psi(self, prm: object) -> bool:
-        """Whether log-probabilities decide something: as the guide, or where votes and beams tie."""
-        return self.method in ("majority", "beam") or (self.method == "mcts" and prm is None)
+    def is_guided_by_psi(self, prm: object) -> bool:
+        return self.method in ("beam", "mcts") and prm is None
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether psi decides between what is otherwise equal."""
+        return self.method in ("majority", "beam")
 
     @property
     def budget(self) -> Budget:

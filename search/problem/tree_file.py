@@ -88,7 +88,7 @@ class StateLine(_Line):
 
 class SimulationLine(_Line):
     type: Literal["simulation"] = "simulation"
-    path: list[int]
+    path: list[int] = Field(min_length=1)
     """Ids, from the root's child to the leaf."""
     value: float
     """That was backed up."""

@@ -116,11 +116,13 @@ class TreeWriter:
         self._at += 1
 
 
-def is_whole(path: Path, simulations: int) -> bool:
-    """Whether a label tree has all its simulations. Raises `TreeDamaged`."""
+def is_whole(path: Path, header: TreeHeader, simulations: int) -> bool:
+    """Whether a label tree has all its simulations. Raises `TreeDamaged`, and ValueError for one of another search."""
     if not path.exists():
         return False
     lines, _ = read_lines(path)
+    if lines:
+        _agree(path, lines[0], header)
     return sum(isinstance(line, SimulationLine) for line in lines) >= simulations
 
 
