@@ -25,9 +25,10 @@ from metaagent.commands.options import (
     SandboxName,
     Seed,
     Temperature,
+    TopP,
     validated,
 )
-from metaagent.commands.search_options import Children, CUct, Simulations, TopP
+from metaagent.commands.search_options import Children, CUct, Simulations
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.terminal import ExitCode, counting_bar, fields, heading, note, print_json, stderr, stdout, usage_error
 from search.methods import SearchRefused

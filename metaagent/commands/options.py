@@ -64,6 +64,7 @@ View = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Temperature = Annotated[float, typer.Option(help="Sampling temperature.")]
+TopP = Annotated[float, typer.Option(help="Nucleus of the sampling.")]
 MaxTokens = Annotated[int, typer.Option(help="Longest reply, in tokens.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.", min=0)]
 

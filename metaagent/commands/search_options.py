@@ -49,7 +49,6 @@ Weights = Annotated[str, typer.Option(metavar="none|values|outcome", help="major
 CallBudget = Annotated[int | None, typer.Option("--agent-calls", help="End with the best after so many replies.")]
 TokenBudget = Annotated[int | None, typer.Option("--tokens", help="End with the best after so many generated tokens.")]
 WallBudget = Annotated[float | None, typer.Option("--wall", help="End with the best after so many seconds.")]
-TopP = Annotated[float, typer.Option(help="Nucleus of the sampling.")]
 
 
 def search_settings(method: str | None, **values: Any) -> SearchSettings:
