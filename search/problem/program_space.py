@@ -13,7 +13,7 @@ from engine.protocol import Engine
 from engine.retries import retried
 from engine.session import Run
 from search.branching import Branching, Decision, Ended, Position
-from search.methods import Action, End, Node, Reply, together
+from search.methods import Action, End, Node, Reply, Spent, together
 from search.paths import AgentStep, Path
 from workflow.completion import CompletionRequest
 
@@ -45,6 +45,8 @@ class ProgramSpace:
         self._decisions: dict[int, Decision] = {}
         self._ends: dict[int, Path | Run] = {}
         """Runs that failed are kept: one that its clock ended may go further when it is made once more."""
+        self.spent = Spent()
+        """On all replies that came, those too that came with some that a budget did not wait for."""
         self._numbered: Counter[str] = Counter()
         """By digest of the path: how many replies were drawn there."""
 
@@ -53,10 +55,15 @@ class ProgramSpace:
         first = self._numbered[decision.path.digest]
         self._numbered[decision.path.digest] += count
         known = list(self._recorded.get(node.id, ()))[len(node.children) :][:count]
-        ask = partial(self._branching.candidate, decision, self._engine)
-        new = [retried(partial(ask, first + number), self._retries) for number in range(len(known), count)]
+        new = [self._drawn(decision, first + number) for number in range(len(known), count)]
         request = decision.request
         return [Action(request.key, request.agent, reply) for reply in [*known, *await together(new)]]
+
+    async def _drawn(self, decision: Decision, number: int) -> Reply:
+        ask = partial(self._branching.candidate, decision, self._engine, number)
+        reply = await retried(ask, self._retries)
+        self.spent.drew(reply)
+        return reply
 
     async def end(self, node: Node) -> End | None:
         position = await retried(partial(self._position, node), self._retries)
