@@ -270,6 +270,7 @@ def main(
     sampling = validated(Sampling, temperature=temperature, max_tokens=max_tokens)
     plan = search_settings(
         search,
+        "--search",
         beam=beam,
         samples=samples,
         first=first,

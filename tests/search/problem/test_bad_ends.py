@@ -20,7 +20,7 @@ from engine.session import Run
 from sandbox import ProcessSandbox
 from search import Branching, trusted
 from search.methods import FAILED_PSI, MctsSettings, SearchRefused
-from search.problem import ProgramSpace, SearchReport, SearchSettings, read_tree, search
+from search.problem import ProgramSpace, SearchReport, SearchSettings, guide_of, read_tree, search
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed, LimitExceeded
 from workflow.limits import Limits
@@ -264,6 +264,35 @@ def test_what_cannot_be_searched_is_refused_before_anybody_is_asked(
     with pytest.raises(SearchRefused, match=named):
         jailed_search(program, SearchSettings(), engine, prm=prm, graded=graded, tree=tmp_path / "tree")
     assert engine.asked == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "prm", "orm", "named"),
+    [
+        (SearchSettings(method="greedy"), "oracle", False, "a single run is not guided"),
+        (SearchSettings(method="greedy"), None, True, "a single run is not guided"),
+        (
+            SearchSettings(method="majority"),
+            WordScorer(),
+            False,
+            "votes with weights none.*--weights values with --prm",
+        ),
+        (SearchSettings(method="majority"), None, True, "votes with weights none.*outcome with --orm"),
+        (SearchSettings(method="majority", weights="values"), None, False, "votes with weights values"),
+        (SearchSettings(method="majority", weights="outcome"), WordScorer(), True, "votes with weights outcome"),
+        (SearchSettings(method="majority", weights="values"), "oracle", False, "the oracle would decide the vote"),
+        (SearchSettings(method="beam"), None, True, "no use for an outcome model"),
+        (SearchSettings(), WordScorer(), True, "--mix 0 with an outcome model"),
+        (SearchSettings(mix=0.5), WordScorer(), False, "--mix 0.5 with no outcome model"),
+        (SearchSettings(), "astar", False, "--prm astar is no model of values"),
+    ],
+)
+def test_models_that_a_method_has_no_use_for_or_lacks_are_refused(
+    settings: SearchSettings, prm: Any, orm: bool, named: str
+) -> None:
+    space = ProgramSpace(Branching(trusted(workflow_of("a"), "What?")), Player())
+    with pytest.raises(SearchRefused, match=named):
+        guide_of(settings, prm, WordScorer() if orm else None, "What?", space)
 
 
 def test_an_endpoint_is_asked_for_log_probabilities_where_psi_guides_and_otherwise_not() -> None:
