@@ -75,6 +75,11 @@ class CachedEngine:
         self._closed = False
 
     @property
+    def processed_logprobs(self) -> bool:
+        """As of `OpenAIEngine`."""
+        return self._engine.processed_logprobs
+
+    @property
     def watch(self) -> Callable[[str, str], None] | None:
         """As of `OpenAIEngine`; replies that are kept do not come in pieces."""
         return self._engine.watch

@@ -136,7 +136,7 @@ async def _evaluate(
         elif designer != spec:
             policy = await stack.enter_async_context(open_engine(designer, cache, DESIGNERS))
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
-        agents = set() if program is None else await may_run(designer, program, sandbox)
+        agents = set() if program is None else await may_run(designer, program, sandbox, "--designer ")
         searcher = None
         if settings.search is not None:
             prm, orm = await stack.enter_async_context(opened_models(*models, agents))
@@ -186,12 +186,13 @@ async def _evaluate(
     )
 
 
-async def may_run(name: str, program: str, sandbox: JailSandbox) -> set[str]:
-    """The names of the program's agents; a usage error where it may not run."""
+async def may_run(name: str, program: str, sandbox: JailSandbox, option: str = "") -> set[str]:
+    """The names of the program's agents; a usage error where the check refuses it. `option` says where its name comes
+    from."""
     report = await check_program(program, sandbox)
     if not report.ok:
         print_findings(stderr(), name, report.findings)
-        usage_error(f"{name} may not run, so every attempt would fail. Fix: what was found above")
+        usage_error(f"{option}{name} may not run, so every attempt would fail. Fix: what was found above")
     nodes = [] if report.graph is None else report.graph.walk()
     return {node.name for node in nodes if node.base == "AgentNode"}
 
@@ -271,6 +272,7 @@ def main(
     sampling = validated(Sampling, temperature=temperature, max_tokens=max_tokens)
     plan = search_settings(
         search,
+        "--search",
         beam=beam,
         samples=samples,
         first=first,

@@ -25,9 +25,10 @@ from metaagent.commands.options import (
     SandboxName,
     Seed,
     Temperature,
+    TopP,
     validated,
 )
-from metaagent.commands.search_options import Children, CUct, Simulations, TopP
+from metaagent.commands.search_options import Children, CUct, Simulations
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.terminal import ExitCode, counting_bar, fields, heading, note, print_json, stderr, stdout, usage_error
 from search.methods import SearchRefused
@@ -130,7 +131,7 @@ async def _label(
     async with AsyncExitStack() as stack:
         engine = await stack.enter_async_context(open_engine(spec, cache))
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
-        await may_run(str(program), source, sandbox)
+        await may_run(str(program), source, sandbox, "--program ")
         searcher = Searcher(
             sandbox=sandbox, limits=settings.limits, sampling=settings.sampling, retries=settings.retries
         )

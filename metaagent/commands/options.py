@@ -5,6 +5,7 @@ Says what they are called and mean; reading what they name is `metaagent.command
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -64,15 +65,21 @@ View = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Temperature = Annotated[float, typer.Option(help="Sampling temperature.")]
+TopP = Annotated[float, typer.Option(help="Nucleus of the sampling.")]
 MaxTokens = Annotated[int, typer.Option(help="Longest reply, in tokens.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.", min=0)]
 
 
-def validated(model: type[Checked], **values: Any) -> Checked:
-    """The model with these values; one that does not fit is a usage error that names its option."""
+def validated(model: type[Checked], options: Mapping[str, str] | None = None, **values: Any) -> Checked:
+    """The model with these values; one that does not fit is a usage error that names its option. `options` has those
+    that are not called as the model's fields are."""
     try:
         return model(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        option = "--" + str(first["loc"][0]).replace("_", "-")
-        usage_error(f"{option} {first['input']}: {first['msg']}")
+        said = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:  # values that do not go together
+            usage_error(said)
+        name = str(first["loc"][0])
+        option = (options or {}).get(name, "--" + name.replace("_", "-"))
+        usage_error(f"{option} {first['input']}: {said}")

@@ -32,6 +32,7 @@ from metaagent.commands.options import (
     SandboxName,
     Seed,
     Temperature,
+    TopP,
     View,
     validated,
 )
@@ -317,6 +318,7 @@ def main(
     cache: CacheFolder = None,
     seed: Seed = 0,
     temperature: Temperature = SAMPLING.temperature,
+    top_p: TopP = SAMPLING.top_p,
     max_tokens: MaxTokens = SAMPLING.max_tokens,
     wall_s: Annotated[float, typer.Option(help="Limit: seconds, without waiting for replies.")] = LIMITS.wall_s,
     reply_s: Annotated[float, typer.Option(help="Limit: seconds for one reply.")] = LIMITS.reply_s,
@@ -346,7 +348,7 @@ def main(
         tokens=tokens,
         tool_calls=tool_calls,
     )
-    sampling = validated(Sampling, temperature=temperature, max_tokens=max_tokens)
+    sampling = validated(Sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     settings = RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox, cache=cache)
     source = read_text(program)
     with viewing(view, text, designs=False, as_json=as_json) as site:

@@ -29,6 +29,7 @@ from metaagent.commands.options import (
     SandboxName,
     Seed,
     Temperature,
+    TopP,
     validated,
 )
 from metaagent.commands.outputs import TRACE, TREE, check_output
@@ -49,7 +50,6 @@ from metaagent.commands.search_options import (
     Simulations,
     StopAt,
     TokenBudget,
-    TopP,
     WallBudget,
     Weights,
     opened_models,

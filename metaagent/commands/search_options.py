@@ -52,12 +52,12 @@ Weights = Annotated[str, typer.Option(metavar="none|values|outcome", help="major
 CallBudget = Annotated[int | None, typer.Option("--agent-calls", help="End with the best after so many replies.")]
 TokenBudget = Annotated[int | None, typer.Option("--tokens", help="End with the best after so many generated tokens.")]
 WallBudget = Annotated[float | None, typer.Option("--wall", help="End with the best after so many seconds.")]
-TopP = Annotated[float, typer.Option(help="Nucleus of the sampling.")]
 
 
-def search_settings(method: str | None, **values: Any) -> SearchSettings:
-    """Checked; a value that is none is a usage error that names its option."""
-    return validated(SearchSettings, method=method or DEFAULTS.method, **values)
+def search_settings(method: str | None, option: str = "--method", **values: Any) -> SearchSettings:
+    """Checked; a value that is none is a usage error that names its option. `option` is the method's."""
+    options = {"method": option, "wall_s": "--wall"}
+    return validated(SearchSettings, options, method=method or DEFAULTS.method, **values)
 
 
 @asynccontextmanager

@@ -8,13 +8,14 @@ from search.methods.beam import BeamSettings, beam
 from search.methods.budget import Budget, BudgetSpent, Spent
 from search.methods.guides import FAILED_PSI, Guide, Likelihood, Oracle, likelihood
 from search.methods.mcts import MctsSettings, best_path, guided, label, mcts, run_on, uct
-from search.methods.states import Action, End, Node, Reply, SearchRefused, Space, Tree, TreeLog, together
+from search.methods.states import Action, AsksNobody, End, Node, Reply, SearchRefused, Space, Tree, TreeLog, together
 from search.methods.straight import MajoritySettings, majority, straight
 from search.methods.votes import Vote, plurality
 
 __all__ = [
     "FAILED_PSI",
     "Action",
+    "AsksNobody",
     "BeamSettings",
     "Budget",
     "BudgetSpent",

@@ -12,7 +12,7 @@ from search.methods.states import Node, SearchRefused, Tree, likelihood
 from workflow.failures import Failure
 
 FAILED_PSI = -100.0
-"""psi of a call that failed by a limit: below that of any reply."""
+"""psi of a call that failed by a limit, and of a reply without a token: below that of any other."""
 
 __all__ = ["FAILED_PSI", "Guide", "Likelihood", "Oracle", "likelihood"]
 
@@ -38,7 +38,7 @@ class Likelihood:
 
     def _value(self, node: Node) -> float:
         assert node.action is not None
-        if isinstance(node.action.reply, Failure):
+        if isinstance(node.action.reply, Failure) or node.action.reply.logprobs == []:
             return FAILED_PSI
         if node.psi is None:
             raise SearchRefused(

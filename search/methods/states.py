@@ -23,6 +23,15 @@ class SearchRefused(ValueError):
     """What was asked for cannot be searched; the message says what to do."""
 
 
+class AsksNobody(SearchRefused):
+    """The program ended, somehow, before it asked any agent."""
+
+    def __init__(self, failure: str | None, answer: str | None) -> None:
+        said = f"it ended with {failure}" if failure else f"its answer is {answer!r:.100}"
+        super().__init__(f"the program asks no agent ({said}), so there is nothing to search. Fix: run it")
+        self.failure = failure
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """A reply to the call that a state waits for."""
@@ -147,11 +156,10 @@ class Tree:
         """How many of the nodes the log has been told of."""
 
     async def start(self) -> None:
-        """Raises `SearchRefused` where the program ends without asking anybody."""
+        """Raises `AsksNobody`."""
         [end] = await self.ends([self.root])
         if end is not None:
-            said = f"it ended with {end.failure}" if end.failure else f"its answer is {end.answer!r:.100}"
-            raise SearchRefused(f"the program asks no agent ({said}), so there is nothing to search. Fix: run it")
+            raise AsksNobody(end.failure, end.answer)
 
     async def ends(self, nodes: Sequence[Node]) -> list[End | None]:
         """How the runs of these states end; None where they go on. Runs are made once."""

@@ -13,7 +13,7 @@ from engine.protocol import Engine
 from engine.retries import retried
 from engine.session import Run
 from search.branching import Branching, Decision, Ended, Position
-from search.methods import Action, End, Node, Reply, together
+from search.methods import Action, End, Node, Reply, Spent, together
 from search.paths import AgentStep, Path
 from workflow.completion import CompletionRequest
 
@@ -43,7 +43,10 @@ class ProgramSpace:
         self._branching, self._engine, self._grade, self._retries = branching, engine, grade, retries
         self._recorded, self._read_answer = recorded or {}, read_answer
         self._decisions: dict[int, Decision] = {}
-        self._ends: dict[int, Path] = {}
+        self._ends: dict[int, Path | Run] = {}
+        """Runs that failed are kept: one that its clock ended may go further when it is made once more."""
+        self.spent = Spent()
+        """On all replies that came, those too that came with some that a budget did not wait for."""
         self._numbered: Counter[str] = Counter()
         """By digest of the path: how many replies were drawn there."""
 
@@ -52,18 +55,23 @@ class ProgramSpace:
         first = self._numbered[decision.path.digest]
         self._numbered[decision.path.digest] += count
         known = list(self._recorded.get(node.id, ()))[len(node.children) :][:count]
-        ask = partial(self._branching.candidate, decision, self._engine)
-        new = [retried(partial(ask, first + number), self._retries) for number in range(len(known), count)]
+        new = [self._drawn(decision, first + number) for number in range(len(known), count)]
         request = decision.request
         return [Action(request.key, request.agent, reply) for reply in [*known, *await together(new)]]
+
+    async def _drawn(self, decision: Decision, number: int) -> Reply:
+        ask = partial(self._branching.candidate, decision, self._engine, number)
+        reply = await retried(ask, self._retries)
+        self.spent.drew(reply)
+        return reply
 
     async def end(self, node: Node) -> End | None:
         position = await retried(partial(self._position, node), self._retries)
         if isinstance(position, Decision):
             self._decisions[node.id] = position
             return None
-        self._ends[node.id] = position.path
         run = position.run
+        self._ends[node.id] = position.path if run.failure is None else run
         answer = None if run.answer is None else self._read_answer(run.answer)
         if run.failure is not None:
             return End(answer, run.failure.kind, None if self._grade is None else -1.0, run.failure.kind)
@@ -91,8 +99,11 @@ class ProgramSpace:
         )
 
     async def run(self, node: Node) -> Run:
-        """That of a terminal state, made once more: searches keep none."""
-        position = await retried(partial(self._branching.at, self._ends[node.id]), self._retries)
+        """That of a terminal state, made once more: searches keep none but those that failed."""
+        end = self._ends[node.id]
+        if isinstance(end, Run):
+            return end
+        position = await retried(partial(self._branching.at, end), self._retries)
         assert isinstance(position, Ended)
         return position.run
 

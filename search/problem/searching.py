@@ -22,6 +22,7 @@ from search.methods import (
     Node,
     Oracle,
     SearchRefused,
+    Spent,
     Tree,
     beam,
     label,
@@ -77,9 +78,13 @@ class SearchSettings(BaseModel):
             raise ValueError(f"mix={self.mix} is Eq. 3's, which {self.method} has not. Fix: leave it out")
         return self
 
-    def wants_psi(self, prm: object) -> bool:
-        """Whether log-probabilities decide something: as the guide, or where votes and beams tie."""
-        return self.method in ("majority", "beam") or (self.method == "mcts" and prm is None)
+    def is_guided_by_psi(self, prm: object) -> bool:
+        return self.method in ("beam", "mcts") and prm is None
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether psi decides between what is otherwise equal."""
+        return self.method in ("majority", "beam")
 
     @property
     def budget(self) -> Budget:
@@ -209,7 +214,7 @@ async def search(
         writer.chosen(node, spent)
     seconds = tree.spent.seconds
     run = await space.run(node) if node.end is not None else None
-    return Found(_report(tree, settings, guide, node, spent, seconds), run)
+    return Found(_report(tree, space.spent, settings, guide, node, spent, seconds), run)
 
 
 async def grow_labels(space: ProgramSpace, settings: MctsSettings, writer: TreeWriter) -> Tree:
@@ -221,7 +226,13 @@ async def grow_labels(space: ProgramSpace, settings: MctsSettings, writer: TreeW
 
 
 def _report(
-    tree: Tree, settings: SearchSettings, guide: Guide | None, node: Node, spent: str, seconds: float
+    tree: Tree,
+    replies: Spent,
+    settings: SearchSettings,
+    guide: Guide | None,
+    node: Node,
+    stopped_by: str,
+    seconds: float,
 ) -> SearchReport:
     end = node.end
     return SearchReport(
@@ -229,18 +240,18 @@ def _report(
         guide="" if guide is None else guide.name,
         answer=None if end is None else end.answer,
         correct=None if end is None or end.reward is None else end.reward > 0,
-        verdict=f"the budget of {spent} was spent before any run ended" if end is None else end.verdict,
+        verdict=f"the budget of {stopped_by} was spent before any run ended" if end is None else end.verdict,
         failure=None if end is None else end.failure,
         path=_valued(node),
-        agent_calls=tree.spent.agent_calls,
+        agent_calls=replies.agent_calls,
         scored=tree.spent.scored,
-        generated_tokens=tree.spent.generated,
-        prompt_tokens=tree.spent.prompt_tokens,
+        generated_tokens=replies.generated,
+        prompt_tokens=replies.prompt_tokens,
         scored_tokens=tree.spent.scored_tokens,
-        cost_usd=tree.spent.cost_usd,
+        cost_usd=replies.cost_usd,
         nodes=len(tree.nodes) - 1,
         depth=node.depth,
-        stopped_by=spent,
+        stopped_by=stopped_by,
         parallel=settings.parallel if settings.method == "mcts" else 1,
         seconds=round(seconds, 4),
     )

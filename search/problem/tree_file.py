@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from search.methods import Action, End, Node
 from workflow.answers import Domain
@@ -67,6 +67,12 @@ class NodeLine(_Line):
     copies: int = 1
     """Replies of this text, merged into one."""
 
+    @model_validator(mode="after")
+    def _exactly_one_reply(self) -> NodeLine:
+        if (self.completion is None) == (self.failure is None):
+            raise ValueError("give either completion or failure")
+        return self
+
 
 class StateLine(_Line):
     """Where a run has come."""
@@ -88,7 +94,7 @@ class StateLine(_Line):
 
 class SimulationLine(_Line):
     type: Literal["simulation"] = "simulation"
-    path: list[int]
+    path: list[int] = Field(min_length=1)
     """Ids, from the root's child to the leaf."""
     value: float
     """That was backed up."""
@@ -179,8 +185,7 @@ def fold(record: TreeRecord, line: AnyLine) -> None:
                 if elder is not None and isinstance(elder.reply, Completion):
                     completion.prompt_token_ids = elder.reply.prompt_token_ids
             reply = completion or line.failure
-            if reply is None:
-                raise ValueError(f"node {line.id} has neither a completion nor a failure")
+            assert reply is not None  # as lines are checked
             node = Node(
                 line.id, parent, Action(line.key, line.agent, reply), len(parent.children), line.psi, line.value
             )

@@ -3,6 +3,7 @@ file first. What stands there is compared line by line, so that a file never say
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
 from dataclasses import replace
@@ -36,10 +37,10 @@ class TreeWriter:
         self._at = 0
         if goes_on and path.exists():
             self._there, torn = read_lines(path)
-            if torn:
-                _cut_to_lines(path)
             if self._there:
                 _agree(path, self._there[0], header)
+            if torn:
+                _cut_to_lines(path)
         self.recorded: dict[int, list[Reply]] = defaultdict(list)
         """Replies by the parent's id, in their order."""
         prompts: dict[int, list[int] | None] = {}
@@ -106,8 +107,9 @@ class TreeWriter:
         if self._at < len(self._there):
             before = line_text(self._there[self._at])
             if before != text:
+                said = _difference(before.rstrip(), text.rstrip())
                 raise TreeDamaged(
-                    f"{self.path}:{self._at + 1} is not what the search does now: {_difference(before, text)}. "
+                    f"{self.path}:{self._at + 1} is not what the search does now: {said}. "
                     "Fix: delete the file; the tree is then searched anew"
                 )
         else:
@@ -116,11 +118,13 @@ class TreeWriter:
         self._at += 1
 
 
-def is_whole(path: Path, simulations: int) -> bool:
-    """Whether a label tree has all its simulations. Raises `TreeDamaged`."""
+def is_whole(path: Path, header: TreeHeader, simulations: int) -> bool:
+    """Whether a label tree has all its simulations. Raises `TreeDamaged`, and ValueError for one of another search."""
     if not path.exists():
         return False
     lines, _ = read_lines(path)
+    if lines:
+        _agree(path, lines[0], header)
     return sum(isinstance(line, SimulationLine) for line in lines) >= simulations
 
 
@@ -128,18 +132,17 @@ def _agree(path: Path, there: AnyLine, header: TreeHeader) -> None:
     if not isinstance(there, TreeHeader):
         raise TreeDamaged(f"{path}:1 is no tree's header. Fix: delete the file")
     then, now = there.model_dump(mode="json"), header.model_dump(mode="json")
-    for name in now:
-        if then[name] != now[name]:
-            raise ValueError(
-                f"{path} was searched with {name} {_difference(str(then[name]), str(now[name]))}. "
-                "Fix: the same settings, or another folder"
-            )
+    then, now = then | then.pop("settings"), now | now.pop("settings")
+    for name in now | then:
+        if then.get(name) != now.get(name):
+            said = _difference(json.dumps(then.get(name)), json.dumps(now.get(name)))
+            raise ValueError(f"{path} was searched with {name} {said}. Fix: the same settings, or another folder")
 
 
 def _reply(line: NodeLine, prompts: dict[int, list[int] | None]) -> Reply:
     """With the prompt's ids that its eldest sibling's line has."""
     if line.completion is None:
-        assert line.failure is not None
+        assert line.failure is not None  # as lines are checked
         return line.failure
     first = prompts.setdefault(line.parent, line.completion.prompt_token_ids)
     if line.completion.prompt_token_ids is not None or first is None:
@@ -157,4 +160,4 @@ def _cut_to_lines(path: Path) -> None:
 def _difference(then: str, now: str) -> str:
     at = next((i for i, (a, b) in enumerate(zip(then, now, strict=False)) if a != b), min(len(then), len(now)))
     start = max(0, at - 20)
-    return f"{then[start : at + 60]!r}, now {now[start : at + 60]!r}"
+    return f"{then[start : at + 60]}, now {now[start : at + 60]}"

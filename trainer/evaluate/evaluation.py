@@ -25,7 +25,8 @@ from engine.protocol import Engine
 from engine.retries import retried
 from engine.session import Run
 from sandbox.protocol import Sandbox
-from search.problem import SearchSettings
+from search.methods import AsksNobody
+from search.problem import SearchReport, SearchSettings
 from tasks.environments import begins
 from tasks.problems import Problem
 from trainer.credit import correctness
@@ -136,7 +137,8 @@ async def evaluate(
         async def work() -> None:
             for problem, number in missing:  # shared by all workers
                 trace = log.trace(problem.id, number)
-                attempt = await retried(partial(make, problem, number, trace), settings.retries)
+                retries = settings.retries if settings.search is None else 0  # a search has its own, reply by reply
+                attempt = await retried(partial(make, problem, number, trace), retries)
                 log.add(attempt)
                 done[problem.id, number] = attempt
                 watch(attempt)
@@ -196,24 +198,20 @@ class Attempts:
         """See `MakeAttempt`."""
         started = time.monotonic()
         seed = derived_seed(self.settings.seed, problem.id, number)
-        designed = await self.design(problem, seed)
+        searches = self.settings.search is not None
+        designed = await retried(partial(self.design, problem, seed), self.settings.retries if searches else 0)
         correct = answered = False
         failure, verdict, run, found = designed.failure, "", None, None
-        if designed.program is not None and failure is None and self.settings.search is not None:
-            assert self.searcher is not None
-            found, run = await self.searcher.search(
-                problem,
-                designed.program,
-                self.settings.search,
-                engine=self.engine_of_run(self.executor, seed),
-                seed=seed,
-                trace=trace,
-                tree=self.tree_of(problem.id, number),
+        if designed.program is not None and failure is None and searches:
+            searched = await self.search(problem, designed.program, number, seed, trace)
+            if searched is not None:
+                found, run = searched
+                correct, verdict = found.correct is True, found.verdict
+                failure = None if run is None else run.failure
+        if found is None and designed.program is not None and failure is None:
+            run = await retried(
+                partial(self.run, problem, designed.program, seed, trace), self.settings.retries if searches else 0
             )
-            correct, verdict = found.correct is True, found.verdict
-            failure = None if run is None else run.failure
-        elif designed.program is not None and failure is None:
-            run = await self.run(problem, designed.program, seed, trace)
             failure = run.failure
             if failure is None:
                 value, verdict = await correctness(problem, run, self.sandbox)
@@ -284,6 +282,27 @@ class Attempts:
             failure=design.error,
             replies=[turn.completion for turn in design.turns],
         )
+
+    async def search(
+        self, problem: Problem, program: str, number: int, seed: int, trace: Path | None
+    ) -> tuple[SearchReport, Run | None] | None:
+        """None where there is nothing to search: a program that a Designer wrote asks nobody, or one fails before."""
+        assert self.searcher is not None
+        assert self.settings.search is not None
+        try:
+            return await self.searcher.search(
+                problem,
+                program,
+                self.settings.search,
+                engine=self.engine_of_run(self.executor, seed),
+                seed=seed,
+                trace=trace,
+                tree=self.tree_of(problem.id, number),
+            )
+        except AsksNobody as asks:
+            if self.designer is None and asks.failure is None:
+                raise
+            return None
 
     async def run(self, problem: Problem, program: str, seed: int, trace: Path | None) -> Run:
         run = await self.sandbox.run_program(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import Engine
 from search.methods import MctsSettings
-from search.problem import is_whole, read_tree
+from search.problem import read_tree
 from tasks.problems import Problem
 from trainer.disk import agree, check_ids, only_writer
 from trainer.evaluate.attempts import file_name
@@ -90,9 +90,9 @@ async def label_problems(
         async def work() -> None:
             for problem in waiting:  # shared by all workers
                 file = trees / f"{file_name(problem.id)}.jsonl"
-                kept = is_whole(file, settings.simulations)
+                seed = derived_seed(settings.seed, problem.id, "labels")
+                kept = searcher.is_labelled(problem, program, settings.mcts, engine=engine, seed=seed, tree=file)
                 if not kept:
-                    seed = derived_seed(settings.seed, problem.id, "labels")
                     await searcher.label(problem, program, settings.mcts, engine=engine, seed=seed, tree=file)
                 done[problem.id] = _in_figures(problem, file, kept)
                 watch(done[problem.id])

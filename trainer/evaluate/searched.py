@@ -16,8 +16,9 @@ from engine.protocol import Engine
 from engine.session import Run
 from sandbox.protocol import Sandbox
 from search import Branching, OpenRuns, jailed
-from search.methods import MctsSettings, Tree
+from search.methods import MctsSettings, SearchRefused, Tree
 from search.problem import (
+    ORACLE,
     Grade,
     ProgramSpace,
     SearchReport,
@@ -26,6 +27,7 @@ from search.problem import (
     TreeWriter,
     grow_labels,
     guide_of,
+    is_whole,
     label_header_settings,
     search,
 )
@@ -41,6 +43,12 @@ from workflow.limits import Limits
 
 MAX_OPEN = 64
 """Runs that wait at a call and are kept, of all searches together; others are made again by replay."""
+
+
+def _gives_logprobs(engine: Engine) -> bool:
+    """Whether log-probabilities can be had in passing. Endpoints may refuse to say them, or say those of a distribution
+    that was not sampled from: they are asked where psi guides, and otherwise not."""
+    return bool(getattr(engine, "processed_logprobs", True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +93,19 @@ class Searcher:
     ) -> tuple[SearchReport, Run | None]:
         """The answer to a problem by one method. The chosen run's Trace goes into `trace`, what the search thought of
         its turns behind it; the tree into `tree`. Raises `SearchRefused`, and what ends runs for infrastructure."""
-        sampling = replace(self.sampling, logprobs=settings.wants_psi(self.prm))
-        if settings.method == "greedy":
-            sampling = replace(sampling, temperature=0.0)
+        if self.prm == ORACLE and not self.graded:
+            raise SearchRefused("the oracle grades, and nothing says what is right. Fix: a gold answer (--gold)")
+        sampling = self.sampling if settings.method != "greedy" else replace(self.sampling, temperature=0.0)
+        guided = settings.is_guided_by_psi(self.prm)
+        changed = (sampling.temperature, sampling.top_p, sampling.top_k) != (1.0, 1.0, 0)
+        if guided and changed and not _gives_logprobs(engine):
+            raise SearchRefused(
+                f"{engine.name} reports log-probabilities of the model's own distribution, and psi needs those of the "
+                "one sampled from. Fix: --temperature 1 and --top-p 1, a model of values (--prm), or an engine that "
+                "samples here (transformers:, vllm:)"
+            )
+        logprobs = guided or (settings.has_ties and _gives_logprobs(engine))
+        sampling = replace(sampling, logprobs=logprobs)
         space = self._space(problem, program, engine, sampling, seed)
         writer = None
         try:
@@ -109,8 +127,8 @@ class Searcher:
         self, problem: Problem, program: str, settings: MctsSettings, *, engine: Engine, seed: int, tree: Path
     ) -> Tree:
         """Grow the label tree of one problem into a file; where one was broken off, go on with it (Alg. 1)."""
-        sampling = replace(self.sampling, logprobs=True)
-        header = self._header(problem, program, engine, label_header_settings(settings), sampling, seed)
+        sampling = replace(self.sampling, logprobs=_gives_logprobs(engine))
+        header = self._label_header(problem, program, settings, engine, seed)
         writer = TreeWriter(tree, header, goes_on=True)
         try:
             space = self._space(problem, program, engine, sampling, seed, writer)
@@ -120,6 +138,18 @@ class Searcher:
                 await space.close()
         finally:
             writer.close()
+
+    def is_labelled(
+        self, problem: Problem, program: str, settings: MctsSettings, *, engine: Engine, seed: int, tree: Path
+    ) -> bool:
+        """Whether the file holds all of what `label` makes. Raises `TreeDamaged`, and ValueError where it is of
+        another problem or of other settings."""
+        return is_whole(tree, self._label_header(problem, program, settings, engine, seed), settings.simulations)
+
+    def _label_header(
+        self, problem: Problem, program: str, settings: MctsSettings, engine: Engine, seed: int
+    ) -> TreeHeader:
+        return self._header(problem, program, engine, label_header_settings(settings), self.sampling, seed)
 
     def _space(
         self,
