@@ -30,7 +30,7 @@ COMMANDS = {
     "simulate": "Predict a step's time on more nodes, and how to divide their GPUs.",
     "data": "Prepare the training sets that the recipes name, or list them.",
     "problems": "Generate games, proven solvable, into a file of problems.",
-    "recipes": "List the recipes for training that come along, or print one.",
+    "recipes": "List the recipes that come along, or print one.",
     "eval": "Measure pass rates over tasks: k attempts at each problem, with 95% intervals.",
     "search": "Search over a program's runs for the best answer to a problem.",
     "label": "Label the states between agents: trees of runs, searched against the gold answers (MASPRM, Alg. 1).",
