@@ -20,7 +20,7 @@ COMMANDS = {
     "design": "Write a multi-agent program for a problem.",
     "run": "Check a program, run it in the jail, show its answer.",
     "check": "Check programs without asking any agent.",
-    "show": "Show the graph of a program's workflow.",
+    "show": "Show the graph of a program's workflow, or the tree of a search.",
     "templates": "List the template bank, or print one template.",
     "doctor": "See what works on this machine, and how to mend the rest.",
     "trace": "Print the transcript of one run from its trace.",

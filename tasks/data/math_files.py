@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from tasks.data.rows import LONGEST_LINE, DatasetError, checked, json_of, placed_rows
+from tasks.data.rows import LONGEST_LINE, DatasetError, checked, json_of, placed_rows, rows
 from tasks.problems import Problem
 from workflow.answers import math_answer
 
@@ -26,6 +26,10 @@ DIGESTS = Path(__file__).with_name("math500.txt")
 class _MathRow(BaseModel):
     problem: str = Field(min_length=1)
     solution: str
+
+
+class _Math500Row(BaseModel):
+    prompt: str
 
 
 def read_math(path: Path) -> list[Problem]:
@@ -75,7 +79,5 @@ def _digests() -> frozenset[str]:
 
 def write_digests(math500: Path) -> None:
     """Make `DIGESTS` of the file."""
-    from tasks.data.benchmarks import read_math500
-
-    lines = sorted({digest(problem.question) for problem in read_math500(math500)})
+    lines = sorted({digest(row.prompt) for row in rows(math500, _Math500Row)})
     DIGESTS.write_text("\n".join(["# Of MATH-500's questions; see tasks.data.math_files", *lines]) + "\n", "ascii")
