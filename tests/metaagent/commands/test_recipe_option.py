@@ -43,7 +43,9 @@ def test_masprms_recipes_say_what_the_paper_says(name: str, task: str) -> None:
     assert prm == {
         "model": "Qwen/Qwen2.5-1.5B",
         "held_out": 0.05,
+        "view": "local",
         "loss": "huber",
+        "delta": 1.0,
         "learning_rate": 1e-5,
         "epochs": 5,
         "batch": 8 * 16,
