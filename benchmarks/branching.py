@@ -4,8 +4,8 @@ Side by side in one run; ratios count. Programs run in jails of the process sand
 move at random, and prompts are read by a random model of the Qwen3 architecture, so that nothing is said of any model.
 
 - replay: to a decision behind 8 replies in a fresh jail, and to the first decision of the same program;
-- step: tree sampling with the embedded policy as its agents, with 1 and with 64 runs that may wait, and the share of
-  time that paths take which are run again;
+- step: a training step of tree sampling with the embedded policy, rollout and update, with 1 and with 64 runs that may
+  wait, and the share of time that paths take which are run again;
 - memory: of the jails of runs that wait (shared pages shared out), and of the host;
 - candidates: prompt tokens that the engine computes for 4 replies to one prompt, asked for together, and apart;
 - update: seconds with prompts computed once for all samples that begin with them, and anew for each; prompts are 8
@@ -36,7 +36,7 @@ from typing import Any
 
 from benchmarks.rollout_memory import jails_mb, resident_mb
 from engine import Engine, Run
-from metaagent.embedded import open_embedded
+from metaagent.embedded import FOLDER, open_embedded
 from sandbox import ProcessSandbox, Sandbox
 from search import Branching, Decision, OpenRuns, jailed
 from tasks import MATH_WORKER, Problem
@@ -159,7 +159,10 @@ async def grown(
 
 async def step(times: Figures) -> Figures:
     """Seconds of a step with 1 and with 64 runs that may wait, and the share of them until runs that are begun anew
-    are where they were, by the times of `replay`."""
+    are where they were, by the times of `replay`: of the rollout, and of all of the step."""
+    from trainer.update import PolicyObjective, TorchBackend
+
+    backend = TorchBackend(FOLDER / "executor", learning_rate=1e-6, device="cpu")
     first, behind = times[FIRST], times[BEHIND]
     given = mixed(4, seed=3)
     figures: Figures = {}
@@ -169,12 +172,17 @@ async def step(times: Figures) -> Figures:
         for most in (1, 64, 1, 64):
             branches = {"candidates": 4, "turns": 1, "max_open": most}
             sandbox.replies.clear()
-            _, seconds = await grown(sandbox, engine, VOTE, given, executions=1, branching=branches)
+            trees, seconds = await grown(sandbox, engine, VOTE, given, executions=1, branching=branches)
+            began = time.perf_counter()
+            backend.update(samples_by_policy(trees, "at-grpo", POLICY, ["executor"])["p0"], PolicyObjective())
+            updated = time.perf_counter() - began
             anew = [replies for replies in sandbox.replies if replies]
             lost = sum(first + (behind - first) * replies / TURNS for replies in anew) / 1000
-            figures[f"{most} may wait, seconds"] = seconds
+            figures[f"{most} may wait, rollout, seconds"] = seconds
+            figures[f"{most} may wait, update, seconds"] = updated
             figures[f"{most} may wait, runs begun anew"] = len(anew)
-            figures[f"{most} may wait, share of replay"] = lost / seconds
+            figures[f"{most} may wait, share of replay in the rollout"] = lost / seconds
+            figures[f"{most} may wait, share of replay in the step"] = lost / (seconds + updated)
         await engine.close()
     return figures
 

@@ -61,6 +61,11 @@ class OpenRuns:
         self._held: dict[tuple[Branching, str], HeldRun] = {}
         """By the digest of the path to where they wait."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another run may be open, and nobody waits for that."""
+        return not self._permits.locked() and not self._waiting
+
     async def enter(self) -> None:
         """Before a run is begun."""
         if self._permits.locked() and self._held:
@@ -103,11 +108,15 @@ class OpenRuns:
 class Branching:
     """Positions of one program. Safe to be asked from many tasks of one event loop at once."""
 
-    def __init__(self, program: Program, *, engine: str = "search", open_runs: OpenRuns | None = None) -> None:
-        """`engine` is the name that Traces have for where replies come from."""
+    def __init__(
+        self, program: Program, *, engine: str = "search", open_runs: OpenRuns | None = None, spares: bool = False
+    ) -> None:
+        """`engine` is the name that Traces have for where replies come from. With `spares` another run is taken to each
+        decision that one goes on from, while there is room: the next reply there need not wait for it."""
         self.program = program
         self._engine = engine
         self._open = open_runs or OpenRuns()
+        self._spares: set[asyncio.Task[None]] | None = set() if spares else None
         if program.at_once is not None and self._open.most > program.at_once:
             raise ValueError(
                 f"{self._open.most} runs may be open, and the sandbox has {program.at_once} jails: runs would wait for "
@@ -144,7 +153,24 @@ class Branching:
                 raise
         if run.is_alive:
             run.decide(decision.request, reply)
+        if self._spares is not None and self._open.has_room:
+            task = asyncio.create_task(self._spare(decision))
+            self._spares.add(task)
+            task.add_done_callback(self._spares.discard)
         return await self._forward(run)
+
+    async def _spare(self, decision: Decision) -> None:
+        """Hold a run at a decision. One that does not come there is dropped: whoever goes there next is told why."""
+        await self._open.enter()
+        run = HeldRun(self.program, decision.path, self._engine)
+        try:
+            arrived = await run.forward() is not None
+        except EngineFailed:
+            arrived = False
+        except BaseException:
+            await self._open.leave(run)
+            raise
+        await (self._open.hold(self, run) if arrived else self._open.leave(run))
 
     async def candidate(self, decision: Decision, engine: Engine, number: int) -> Completion | Failure:
         """The reply with this number, from 0, to a decision; several are best asked for together. A `Failure` is a call
@@ -157,6 +183,10 @@ class Branching:
 
     async def close(self) -> None:
         """Drop all runs that are held."""
+        spares = list(self._spares or ())
+        for task in spares:
+            task.cancel()
+        await asyncio.gather(*spares, return_exceptions=True)
         await self._open.drop_all(self)
 
     async def _forward(self, run: HeldRun) -> Position:

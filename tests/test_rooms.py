@@ -199,6 +199,7 @@ ONE_NAME_ONE_THING = {
     "templates": "the command is named after what it lists",
     "sync": "the benchmark is named after what it measures",
     "branching": "the benchmark is named after what it measures",
+    "search": "command and benchmark are named after what they run and measure",
     "common": "what the modules of one folder share",
     "pretrained": "a model that others have trained: the engine loads one, the speedrun fetches one",
 }

@@ -137,11 +137,10 @@ async def _evaluate(
         elif designer != spec:
             policy = await stack.enter_async_context(open_engine(designer, cache, DESIGNERS))
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=True))
-        if program is not None:
-            await may_run(designer, program, sandbox)
+        agents = set() if program is None else await may_run(designer, program, sandbox)
         searcher = None
         if settings.search is not None:
-            prm, orm = await stack.enter_async_context(opened_models(*models))
+            prm, orm = await stack.enter_async_context(opened_models(*models, agents))
             limits, sampling, retries = settings.limits, settings.sampling, settings.retries
             searcher = Searcher(sandbox=sandbox, limits=limits, sampling=sampling, retries=retries, prm=prm, orm=orm)
         by_id = {problem.id: task for task, each in problems.items() for problem in each}
@@ -188,11 +187,14 @@ async def _evaluate(
     )
 
 
-async def may_run(name: str, program: str, sandbox: JailSandbox) -> None:
+async def may_run(name: str, program: str, sandbox: JailSandbox) -> set[str]:
+    """The names of the program's agents; a usage error where it may not run."""
     report = await check_program(program, sandbox)
     if not report.ok:
         print_findings(stderr(), name, report.findings)
-        usage_error(f"--designer {name} may not run, so every attempt would fail. Fix: what was found above")
+        usage_error(f"{name} may not run, so every attempt would fail. Fix: what was found above")
+    nodes = [] if report.graph is None else report.graph.walk()
+    return {node.name for node in nodes if node.base == "AgentNode"}
 
 
 def main(

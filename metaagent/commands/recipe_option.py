@@ -1,13 +1,13 @@
 """`--recipe`: options of a command taken from a TOML file, where the command line does not give them.
 
-Such a recipe begins with `commands = [...]`. A key at the top is an option of every command that has it, a table named
-after a command has more of its options. So options are defined once, in the commands. Recipes of `metaagent train` are
-configurations (`trainer.config`).
+Such a recipe begins with `commands = [...]` and has a table for each, whose keys are the command's options: these are
+defined once, in the commands. Recipes of `metaagent train` are configurations (`trainer.config`).
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from metaagent.terminal import Stop, command, usage_error
 from recipes import recipe_path
@@ -54,15 +55,14 @@ def recipe_options(name: str, command: str) -> dict[str, Any]:
         usage_error(f"--recipe {name}: it is a configuration of training. Fix: metaagent train {name}")
     if not isinstance(commands, list) or command not in commands:
         usage_error(f"--recipe {name}: it is {for_commands(commands)}, not for metaagent {command}")
-    known = {each: _options(each) for each in commands}
-    for key, value in values.items():
-        if key in known:
-            _check(path, f"{key}.", value, known[key])
-        elif not any(key in options for options in known.values()):
-            _check(path, "", {key: value}, dict.fromkeys([*known, *(name for each in known.values() for name in each)]))
-    said = {key: value for key, value in values.items() if key not in known} | values.get(command, {})
+    known = {str(each): _options(path, str(each)) for each in commands}
+    _check(path, "", values, known)
+    for table, said in values.items():
+        _check(path, table, said, known[table])
+        for key, value in said.items():
+            _check_type(path, f"{table}.{key}", value, known[table][key])
     options = known[command]
-    return {key: _resolved(value, key, options[key], path.parent) for key, value in said.items() if key in options}
+    return {key: _resolved(said, key, options[key], path.parent) for key, said in values.get(command, {}).items()}
 
 
 def for_commands(commands: object) -> str:
@@ -83,24 +83,32 @@ def _read(path: Path) -> dict[str, Any]:
         usage_error(f"{path} is not TOML: {error}")
 
 
-def _options(command: str) -> dict[str, Any]:
-    """What a recipe may say of a command, each with its type; nothing where there is no such command."""
+def _options(path: Path, command: str) -> dict[str, Any]:
+    """What a recipe may say of a command, each with its type."""
     from metaagent.cli import COMMANDS
 
     if command not in COMMANDS:
-        return {}
+        usage_error(f"{path}: it is for metaagent {command}, which there is not")
     hints = get_type_hints(importlib.import_module(f"metaagent.commands.{command}").main)
     return {name: hint for name, hint in hints.items() if name not in _NOT_IN_RECIPES}
 
 
 def _check(path: Path, table: str, values: object, known: Mapping[str, object]) -> None:
     if not isinstance(values, dict):
-        usage_error(f"{path}: {table.rstrip('.')} should be a table")
-    for key in values if known else ():
+        usage_error(f"{path}: {table} should be a table")
+    for key in values:
         if key not in known:
-            near = nearest(str(key), known)
-            meant = f"did you mean {table}{near}?" if near else f"known here: {', '.join(known)}"
-            usage_error(f"{path}: unknown key {table}{key}; {meant}")
+            near, place = nearest(key, known), f"{table}." if table else ""
+            meant = f"did you mean {place}{near}?" if near else f"known here: {', '.join(known)}"
+            usage_error(f"{path}: unknown key {place}{key}; {meant}")
+
+
+def _check_type(path: Path, place: str, value: object, hint: Any) -> None:
+    """As configurations are checked: text is no number, and 2.5 no whole one."""
+    try:
+        TypeAdapter(hint).validate_json(json.dumps(value, default=str), strict=True)
+    except ValidationError as error:
+        usage_error(f"{path}: {place} = {value!r:.80}: {error.errors()[0]['msg']}")
 
 
 def _resolved(value: Any, name: str, hint: Any, folder: Path) -> Any:

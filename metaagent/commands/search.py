@@ -221,13 +221,13 @@ async def _search(
 ) -> Search:
     source = read_text(program)
     async with AsyncExitStack() as stack:
-        models = await stack.enter_async_context(opened_models(prm, orm))
         engine = await stack.enter_async_context(open_engine(spec, cache))
         sandbox = await stack.enter_async_context(open_sandbox(sandbox_name, grading=gold is not None))
         progress = stack.enter_context(LiveProgress("Searching"))
         if gold is not None:
             await check_gold(gold, sandbox)
-        await may_run(str(program), source, sandbox)
+        agents = await may_run(str(program), source, sandbox)
+        models = await stack.enter_async_context(opened_models(prm, orm, agents))
         searcher = Searcher(
             sandbox=sandbox,
             limits=Limits(),
@@ -235,6 +235,7 @@ async def _search(
             prm=models[0],
             orm=models[1],
             graded=gold is not None,
+            spares=True,
             read_answer=lambda message, _: final_answer(message),
         )
         stack.enter_context(progress.watching(engine))

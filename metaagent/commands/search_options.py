@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metaagent.commands.options import validated
-from metaagent.terminal import usage_error
+from metaagent.terminal import note, usage_error
 from search.problem import ORACLE, SearchSettings
 from search.scoring import Scorer
+
+if TYPE_CHECKING:
+    from trainer.values import TorchScorer
 
 DEFAULTS = SearchSettings()
 
@@ -61,21 +64,37 @@ def search_settings(method: str | None, **values: Any) -> SearchSettings:
 
 
 @asynccontextmanager
-async def opened_models(prm: str | None, orm: Path | None) -> AsyncIterator[tuple[Scorer | str | None, Scorer | None]]:
-    """The models that the options name, closed in the end."""
+async def opened_models(
+    prm: str | None, orm: Path | None, agents: Iterable[str] = ()
+) -> AsyncIterator[tuple[Scorer | str | None, Scorer | None]]:
+    """The models that the options name, closed in the end. `agents` are those of the program: a model that has never
+    seen some of them may know little of their states, which is said."""
     async with AsyncExitStack() as stack:
-        yield (
-            prm if prm is None or prm == ORACLE else await _opened(stack, "--prm", Path(prm)),
-            None if orm is None else await _opened(stack, "--orm", orm),
-        )
+        values: Scorer | str | None = prm
+        if prm is not None and prm != ORACLE:
+            scorer = values = await _opened(stack, "--prm", Path(prm), outcome=False)
+            unseen = sorted(set(agents) - set(scorer.agents)) if scorer.agents else []
+            if unseen:
+                shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
+                note(f"--prm {prm} has never seen {shown}: it was trained on {', '.join(sorted(scorer.agents)[:5])}")
+        yield values, None if orm is None else await _opened(stack, "--orm", orm, outcome=True)
 
 
-async def _opened(stack: AsyncExitStack, option: str, folder: Path) -> Scorer:
-    from trainer.values import open_scorer
+async def _opened(stack: AsyncExitStack, option: str, folder: Path, *, outcome: bool) -> TorchScorer:
+    from trainer.values import SCORER, ScorerRefused, read_scorer, scorer_folder
 
+    own = scorer_folder(folder)
     try:
-        scorer = open_scorer(folder)
-    except (ValueError, ImportError) as error:
-        usage_error(f"{option} {folder}: {error}")
+        if (own / SCORER).exists() and (read_scorer(own).view == "outcome") != outcome:
+            other = "an outcome model" if not outcome else "a model of states"
+            usage_error(f"{option} {folder} is {other}. Fix: {'--orm' if not outcome else '--prm'} is for those")
+        from trainer.values import TorchScorer
+
+        made = TorchScorer.load if outcome or (own / SCORER).exists() else TorchScorer.two_class
+        scorer = made(folder)
+    except ScorerRefused as error:
+        usage_error(f"{option}: {error}")
+    except ImportError as error:
+        usage_error(f'{option} needs {error.name}. Fix: pip install "metaagent[train]"')
     stack.push_async_callback(scorer.close)
     return scorer

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from metaagent.terminal.bars import DataProgress, DistillProgress, EvalProgress, SFTProgress
+    from metaagent.terminal.bars import DataProgress, DistillProgress, EpochProgress, EvalProgress
     from metaagent.terminal.console import (
         EXIT_CODES,
         FAILURE_CODES,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         heading,
         note,
         one_line,
+        print_failure,
         print_json,
         print_table,
         raw,
@@ -50,7 +51,7 @@ _HOMES = {
         "DataProgress",
         "DistillProgress",
         "EvalProgress",
-        "SFTProgress",
+        "EpochProgress",
     ),
     "console": (
         "EXIT_CODES",
@@ -64,6 +65,7 @@ _HOMES = {
         "heading",
         "note",
         "one_line",
+        "print_failure",
         "print_json",
         "print_table",
         "raw",
@@ -116,12 +118,12 @@ __all__ = [
     "DataProgress",
     "Diagnosis",
     "DistillProgress",
+    "EpochProgress",
     "EvalProgress",
     "ExitCode",
     "Item",
     "LiveProgress",
     "RunReport",
-    "SFTProgress",
     "State",
     "Stop",
     "TrainingView",
@@ -140,6 +142,7 @@ __all__ = [
     "one_line",
     "prediction_fields",
     "print_diagnosis",
+    "print_failure",
     "print_findings",
     "print_json",
     "print_plan",

@@ -121,7 +121,7 @@ class TrainConfig(Section):
             runs *= rollout.branching.candidates
         if "executor" in learn and not rollout.limits.agent_calls:
             wrong.append("rollout.limits.agent_calls = 0 leaves an Executor nothing to say. Fix: 1 or more")
-        each_turn = self.reward.kind == "turns" and self.credit not in ("single-agent", "agent-turn")
+        each_turn = self.reward.each_turn and self.credit not in ("single-agent", "agent-turn")
         if "executor" in learn and runs == 1 and not each_turn:
             what = "rollout.executions = 1" if self.credit == "per-design" else "a single run of each question"
             fix = "rollout.executions = 2 or more"
@@ -142,7 +142,7 @@ class TrainConfig(Section):
                 f'rollout.branching parts at what agents say, and schedule = "{self.schedule}" has the Designer learn. '
                 'Fix: schedule = "executor-only"'
             )
-        if branching is not None and (branching.score == "turn") != (self.reward.kind == "turns"):
+        if branching is not None and (branching.score == "turn") != self.reward.each_turn:
             fix = (
                 'reward.kind = "turns"'
                 if branching.score == "turn"
@@ -152,8 +152,19 @@ class TrainConfig(Section):
                 f'reward.kind = "{self.reward.kind}" does not go with rollout.branching.score = "{branching.score}". '
                 f"Fix: {fix}"
             )
-        if self.reward.kind == "run" and self.reward != RewardConfig():
+        reward = self.reward
+        if (reward.kind == "values") != (reward.prm is not None):
+            wrong.append(
+                f'reward.kind = "{reward.kind}" with{"out" if reward.prm is None else ""} reward.prm. Fix: '
+                'reward.prm = a folder of `metaagent prm` and reward.kind = "values", or neither'
+            )
+        if reward.kind != "turns" and reward != RewardConfig(kind=reward.kind, prm=reward.prm):
             wrong.append('reward.alpha, shaping and roles are for turns. Fix: leave them out, or reward.kind = "turns"')
+        if reward.kind == "values" and self.cluster.layout != "one-process":
+            wrong.append(
+                f'reward.kind = "values" asks a model in the process that trains, and cluster.layout = '
+                f'"{self.cluster.layout}" has several. Fix: cluster.layout = "one-process"'
+            )
         return wrong
 
     def _unplaceable(self) -> list[str]:

@@ -231,8 +231,11 @@ class RolloutConfig(Section):
 class RewardConfig(Section):
     """What is rewarded."""
 
-    kind: Literal["run", "turns"] = "run"
-    """`run`: whole runs, by MetaAgent-X, Eq. 10. `turns`: each reply of an agent, by Stronger-MAS, Eq. 3."""
+    kind: Literal["run", "turns", "values"] = "run"
+    """`run`: whole runs, by MetaAgent-X, Eq. 10. `turns`: each reply of an agent, by Stronger-MAS, Eq. 3. `values`:
+    each reply by what a model of values says of the state after it (MASPRM), the last one by the grader."""
+    prm: Path | None = None
+    """The model of `values`, a folder that `metaagent prm` made."""
     alpha: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """What the team's part of a turn's reward weighs."""
     shaping: Shaping = "dense"
@@ -241,8 +244,13 @@ class RewardConfig(Section):
     """What agents of the program are for in math and code whose names are not Reasoner, Tool, Coder or Tester."""
 
     @property
+    def each_turn(self) -> bool:
+        """Whether replies are rewarded one by one."""
+        return self.kind != "run"
+
+    @property
     def of_turns(self) -> TurnReward | None:
-        """None where whole runs are rewarded."""
+        """None where something else is rewarded."""
         if self.kind != "turns":
             return None
         return partial(turn_reward, alpha=self.alpha, shaping=self.shaping, roles=self.roles)

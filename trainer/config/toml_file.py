@@ -139,7 +139,8 @@ def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(value: Any, folder: Path, place: Place) -> Any:
-    """The value with relative paths made absolute: of data, of programs, and of models where there is such a folder."""
+    """The value with relative paths made absolute: of data, programs, models of values, and policies'
+    models where there is such a folder."""
     if isinstance(value, dict):
         return {key: _resolved(item, folder, (*place, key)) for key, item in value.items()}
     if isinstance(value, list):
@@ -151,6 +152,8 @@ def _resolved(value: Any, folder: Path, place: Place) -> Any:
         case ("data", _, "path"):
             return path
         case ("rollout", "program") if value != NONE:
+            return path
+        case ("reward", "prm") if value != NONE:
             return path
         case ("policies", _, "model") if os.path.isdir(path):
             return path

@@ -57,6 +57,8 @@ class Searcher:
     """Y."""
     graded: bool = True
     """Whether problems say what is right."""
+    spares: bool = False
+    """Whether a search holds runs that it may need, for a single one that nothing else waits for (`Branching`)."""
     read_answer: Callable[[str, Domain], str | None] = final_answer
     open_runs: OpenRuns = field(init=False)
 
@@ -137,7 +139,7 @@ class Searcher:
             seed=seed,
             game=begins(problem),
         )
-        branching = Branching(asked, engine=engine.name, open_runs=self.open_runs)
+        branching = Branching(asked, engine=engine.name, open_runs=self.open_runs, spares=self.spares)
         recorded = None if writer is None else writer.recorded
         grade = self._grade(problem) if self.graded else None
         read = partial(self._read, problem.domain)

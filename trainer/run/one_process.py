@@ -19,6 +19,7 @@ from engine.local import TransformersEngine
 from engine.protocol import Engine, LiveEngine
 from engine.vllm import Transfer, VLLMEngine
 from sandbox.protocol import Sandbox
+from search.scoring import Scorer
 from tasks.problems import Problem
 from trainer.config import PolicyConfig, TrainConfig
 from trainer.credit import SINGLE_TURNS, RewardFunction, paper_reward
@@ -29,6 +30,7 @@ from trainer.run.runtime import PROBE_TOKENS, Lesson, StepsLost, Watch, backend_
 from trainer.run.step_report import SyncReport
 from trainer.trees import QuestionTree
 from trainer.update import Backend, UpdateReport
+from trainer.values import value_reward
 
 WEIGHTS_S = 1800.0
 """For new weights to go into an engine, after what was asked before."""
@@ -52,6 +54,7 @@ class OneProcess:
         self._reward = reward or partial(paper_reward, format_weight=config.format_weight)
         self._policies: dict[str, _Policy] = {}
         self._watch: Watch = lambda _: None
+        self._turn_reward = config.reward.of_turns
 
     def check(self) -> None:
         layout = self.config.cluster.layout
@@ -69,6 +72,10 @@ class OneProcess:
         async with AsyncExitStack() as stack:
             for name in self.config.policies:
                 self._policies[name] = _policy(name, self.config, stack)
+            if self.config.reward.prm is not None:
+                scorer = _scorer(self.config.reward.prm)
+                stack.push_async_callback(scorer.close)
+                self._turn_reward = value_reward(scorer)
             yield
 
     async def load(self, folder: Path) -> None:
@@ -87,7 +94,7 @@ class OneProcess:
             executor=executor,
             sandbox=self._sandbox,
             reward=self._reward,
-            turn_reward=self.config.reward.of_turns,
+            turn_reward=self._turn_reward,
             program=config.program.read_text(encoding="utf-8") if config.program else None,
             single_turns=self.config.credit in SINGLE_TURNS,
             watch=self._watch,
@@ -128,6 +135,13 @@ class OneProcess:
 
     async def idle_s(self) -> dict[str, float]:
         return {}
+
+
+def _scorer(folder: Path) -> Scorer:
+    """Raises `ScorerRefused`, a ValueError."""
+    from trainer.values import TorchScorer
+
+    return TorchScorer.load(folder)
 
 
 def _torch_backend() -> type[TorchBackend]:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from trainer.config import ClusterConfig, ConfigError, TrainConfig, read_config, to_toml
 from trainer.disk import CheckpointError, metrics_file, plain_files
+from trainer.values import SCORER, scorer_folder
 
 CONFIG, INPUTS, METRICS, TRACES, CHECKPOINTS = "config.toml", "inputs.json", "metrics.jsonl", "traces", "checkpoints"
 FREE = {
@@ -118,6 +119,8 @@ def _digests(config: TrainConfig) -> dict[str, str]:
     """The sha256 of each file that the order and the content of the steps depend on, by its path."""
     paths = [source.path for source in config.data]
     paths += [config.rollout.program] if config.rollout.program else []
+    if config.reward.prm is not None:  # which names the digests of its weights
+        paths.append(scorer_folder(config.reward.prm) / SCORER)
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

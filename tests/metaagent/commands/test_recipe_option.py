@@ -10,7 +10,6 @@ from command_line import document, invoke
 from one_jail import in_jail
 
 from designer.check import check_program
-from metaagent.cli import COMMANDS
 from metaagent.commands.recipe_option import recipe_options
 from metaagent.terminal import Stop
 from recipes import FOLDER
@@ -39,8 +38,8 @@ def test_masprms_recipes_say_what_the_paper_says(name: str, task: str) -> None:
     assert search == {**PAPER, **near, "method": "mcts", "simulations": 20, "mix": 0, "beam": 3, "samples": 5}
     assert train.startswith(f"{task}:{FOLDER.parent}/data/")
     assert test.startswith(f"{task}:{FOLDER.parent}/data/")
-    prm = tomllib.loads(invoke("recipes", name).stdout)["prm"]
-    assert prm == {
+    assert recipe_options(name, "prm") == tomllib.loads(invoke("recipes", name).stdout)["prm"]
+    assert recipe_options(name, "prm") == {
         "model": "Qwen/Qwen2.5-1.5B",
         "held_out": 0.05,
         "view": "local",
@@ -51,12 +50,6 @@ def test_masprms_recipes_say_what_the_paper_says(name: str, task: str) -> None:
         "batch": 8 * 16,
         "lora_rank": 256,
     }
-
-
-@pytest.mark.skipif("prm" not in COMMANDS, reason="there is no metaagent prm yet")
-@pytest.mark.parametrize("name", ["masprm_gsm8k", "masprm_math"])
-def test_prm_takes_its_part(name: str) -> None:
-    assert recipe_options(name, "prm")["model"] == "Qwen/Qwen2.5-1.5B"
 
 
 def test_the_program_asks_four_agents_along_the_papers_edges(tmp_path: Path) -> None:
@@ -87,13 +80,12 @@ def small(tmp_path: Path) -> Path:
     )
     (tmp_path / "two.jsonl").write_text('{"question": "6 * 7?", "answer": "#### 42"}\n')
     (tmp_path / "replies.jsonl").write_text('{"agent": "A", "reply": "\\\\boxed{42.01}"}\n' * 8)
+    both = f'program = "program.py"\ntolerance = 0.1\nengine = "replay:{tmp_path / "replies.jsonl"}"\n'
     recipe = tmp_path / "small.toml"
     recipe.write_text(
         'commands = ["label", "search"]\n'
-        'program = "program.py"\nchildren = 1\ntolerance = 0.1\n'
-        f'engine = "replay:{tmp_path / "replies.jsonl"}"\n'
-        '[label]\ntasks = ["gsm8k:two.jsonl"]\nsimulations = 2\n'
-        '[search]\nproblems = ["gsm8k:two.jsonl"]\nmethod = "greedy"\n'
+        f'[label]\n{both}tasks = ["gsm8k:two.jsonl"]\nsimulations = 2\nchildren = 1\n'
+        f'[search]\n{both}problems = ["gsm8k:two.jsonl"]\nmethod = "greedy"\n'
     )
     return recipe
 
@@ -124,14 +116,18 @@ def test_one_question_goes_before_the_recipes_problems(small: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("children = 1", "childen = 1"), "unknown key childen; did you mean children?"),
+        (("children = 1", "childen = 1"), "unknown key label.childen; did you mean label.children?"),
         (("simulations = 2", "simulation = 2"), "unknown key label.simulation; did you mean label.simulations?"),
         (("method =", "methd ="), "unknown key search.methd; did you mean search.method?"),
         (("[label]", "[lable]"), "unknown key lable; did you mean label?"),
         (('["label", "search"]', '["search"]'), "it is for metaagent search, not for metaagent label"),
         (('commands = ["label", "search"]', ""), "it is a configuration of training. Fix: metaagent train"),
         (("children = 1", "children ="), "small.toml is not TOML: "),
-        (("[label]", "label = 1\n[lebel]"), "label should be a table"),
+        (('"search"]', '"search", "prm"]\nprm = 1'), "prm should be a table"),
+        (('"search"]', '"search", "lable"]'), "it is for metaagent lable, which there is not"),
+        (("simulations = 2", "simulations = 2.5"), "label.simulations = 2.5: Input should be a valid integer"),
+        (("simulations = 2", "simulations = [2]"), "label.simulations = [2]: Input should be a valid integer"),
+        (("tolerance = 0.1", 'tolerance = "near"'), "label.tolerance = 'near': Input should be a valid number"),
     ],
 )
 def test_a_recipe_that_cannot_be_used_says_why(small: Path, change: tuple[str, str], told: str) -> None:
