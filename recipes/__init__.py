@@ -1,6 +1,6 @@
 """The recipes that come along, by name: `tiny`, `ablations/coupled`.
 
-What is in them is `trainer.config`'s; nothing here reads more than their first lines.
+What is in them is `trainer.config`'s or `metaagent.commands.recipe_option`'s; nothing here reads more than first lines.
 """
 
 from pathlib import Path

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tasks.code import GRADING_LIMITS, CodeGrade, grade_code
 from tasks.environments import propose, reset
-from tasks.math import MathGrade, grade_math
+from tasks.math import MathGrade, equal_numbers, grade_math
 from tasks.problems import Problem
 from workflow.answers import final_answer
 from workflow.limits import CodeLimits
@@ -78,6 +78,9 @@ async def grade(
         return Grade(problem_id=problem.id, correct=game.solved, answer=answer, game=game)
     if problem.gold is not None:
         math = await grade_math(sandbox, problem.gold, answer, percent=asks_for_percent(problem.question))
+        near = problem.tolerance if math.verdict == "wrong" else None
+        if near is not None and await equal_numbers(sandbox, problem.gold, answer or "", near):
+            math = math.model_copy(update={"verdict": "correct", "detail": f"within {near:g}"})
         return Grade(problem_id=problem.id, correct=math.correct, answer=answer, math=math)
     if answer is None or problem.tests is None:
         return Grade(problem_id=problem.id, correct=False, answer=answer)

@@ -127,6 +127,8 @@ class Problem(_Frozen):
     tests: CodeTests | None = None
     environment: Environment | None = Field(default=None, exclude_if=_is_none)
     """Of a game: its kind, its parameters and its initial state."""
+    tolerance: float | None = Field(default=None, ge=0, allow_inf_nan=False, exclude_if=_is_none)
+    """Of a math problem: a number that is as near to the gold's is right, too."""
     reference: str | None = Field(default=None, min_length=1, exclude_if=_is_none)
     """Of a code problem: a solution that is known to be right. It is shown to nobody and never leaves the host."""
 
@@ -140,4 +142,12 @@ class Problem(_Frozen):
             )
         if self.reference is not None and self.domain != "code":
             raise ValueError(f"problem {self.id}: only a code problem has a reference. Fix: leave it out")
+        if self.tolerance is not None and self.domain != "math":
+            raise ValueError(f"problem {self.id}: only a math problem has a tolerance. Fix: leave it out")
         return self
+
+    def within(self, tolerance: float | None) -> Problem:
+        """The same problem with this tolerance, where it is one of math and there is one."""
+        if tolerance is None or self.domain != "math":
+            return self
+        return self.model_copy(update={"tolerance": tolerance})

@@ -220,6 +220,7 @@ ELSEWHERE = {
     "engine.spec": "reads the name of an engine, which the user types",
     "tasks.code.harness": "runs in jails",
     "tasks.data.benchmarks": "reads data sets",
+    "tasks.data.math_files": "reads data sets",
     "tasks.data.miniature": "writes problems",
     "tasks.data.published_sets": "reads data sets",
     "tasks.data.references": "reads data sets",

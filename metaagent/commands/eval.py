@@ -44,6 +44,7 @@ from metaagent.commands.search_options import (
     Simulations,
     StopAt,
     TokenBudget,
+    Tolerance,
     WallBudget,
     Weights,
     opened_models,
@@ -235,6 +236,7 @@ def main(
     temperature: Temperature = SAMPLING.temperature,
     max_tokens: MaxTokens = SAMPLING.max_tokens,
     max_concurrent: Annotated[int, typer.Option(help="Attempts under way at once.", min=1)] = 16,
+    tolerance: Tolerance = None,
     search: Annotated[
         str | None,
         typer.Option(
@@ -296,6 +298,7 @@ def main(
         designer_sampling=sampling,
         style=style,
         max_concurrent=max_concurrent,
+        tolerance=tolerance,
         search=None if search is None else plan,
     )
     spread = spreading(cluster, nodes, run_workers, replicas, gpus_per_node)

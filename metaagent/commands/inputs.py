@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from metaagent.commands.recipe_option import commands_of, for_commands
 from metaagent.terminal import note, usage_error
 from recipes import recipe_path
 from tasks import DatasetError, Problem, read_task
@@ -77,6 +78,8 @@ def read_configuration(name: str, overrides: Sequence[str]) -> TrainConfig:
             path = recipe_path(name)
         except ValueError as error:
             usage_error(f"there is no file {name}, and {error}")
+    if commands := commands_of(path):
+        usage_error(f"{name} is {for_commands(commands)}. Fix: metaagent {commands[0]} --recipe {name}")
     try:
         return read_config(path, overrides)
     except ConfigError as error:

@@ -28,12 +28,13 @@ from metaagent.commands.options import (
     TopP,
     validated,
 )
-from metaagent.commands.search_options import Children, CUct, Simulations
+from metaagent.commands.recipe_option import Recipe
+from metaagent.commands.search_options import Children, CUct, Simulations, Tolerance
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.terminal import ExitCode, counting_bar, fields, heading, note, print_json, stderr, stdout, usage_error
 from search.methods import SearchRefused
 from search.problem import TreeDamaged
-from tasks import Problem
+from tasks import Problem, in_math500
 from trainer.evaluate import LabelledTree, LabelSettings, Searcher, label_problems
 from workflow.completion import Sampling
 from workflow.failures import MetaAgentError
@@ -71,7 +72,11 @@ def main(
     simulations: Simulations = DEFAULTS.simulations,
     children: Children = DEFAULTS.children,
     c_uct: CUct = DEFAULTS.c_uct,
+    tolerance: Tolerance = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N problems of each task.", min=1)] = None,
+    without_math500: Annotated[
+        bool, typer.Option("--without-math500", help="Leave out problems that stand in MATH-500.")
+    ] = False,
     max_concurrent: Annotated[int, typer.Option(help="Trees at once.", min=1)] = DEFAULTS.max_concurrent,
     sandbox: SandboxName = None,
     cache: CacheFolder = None,
@@ -79,6 +84,7 @@ def main(
     temperature: Temperature = DEFAULTS.sampling.temperature,
     top_p: TopP = DEFAULTS.sampling.top_p,
     max_tokens: MaxTokens = DEFAULTS.sampling.max_tokens,
+    recipe: Recipe = None,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Label the states between agents: trees of runs, searched against the gold answers (MASPRM, Alg. 1).
@@ -94,10 +100,11 @@ def main(
         children=children,
         c_uct=c_uct,
         sampling=sampling,
+        tolerance=tolerance,
         seed=seed,
         max_concurrent=max_concurrent,
     )
-    problems = read_tasks(tasks, limit)
+    problems = _not_in_math500(read_tasks(tasks, limit), without_math500)
     document = asyncio.run(_label(problems, program, engine, settings, sandbox, cache, out))
     if as_json:
         print_json(document)
@@ -115,6 +122,20 @@ def main(
         ],
     )
     return ExitCode.OK
+
+
+def _not_in_math500(tasks: Mapping[str, Sequence[Problem]], leave_out: bool) -> dict[str, list[Problem]]:
+    """What is trained on is no test."""
+    found = {problem.id for problems in tasks.values() for problem in in_math500(problems)}
+    if found:
+        total, some = sum(map(len, tasks.values())), ", ".join(sorted(found)[:3])
+        said = f"{len(found):,} of {total:,} problems stand in MATH-500, which is for tests: {some}" + ", ..." * (
+            len(found) > 3
+        )
+        if not leave_out:
+            usage_error(f"{said}. Fix: --without-math500 leaves them out; MATH/train is the part to train on")
+        note(f"{said}. They are left out")
+    return {task: [problem for problem in problems if problem.id not in found] for task, problems in tasks.items()}
 
 
 async def _label(

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from metaagent.commands.inputs import need
 from metaagent.commands.options import AsJson, Seed, validated
+from metaagent.commands.recipe_option import Recipe
 from metaagent.terminal import (
     EpochProgress,
     ExitCode,
@@ -103,6 +104,7 @@ def main(
     seed: Seed = 0,
     checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 200,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder, if any.")] = False,
+    recipe: Recipe = None,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Train a model of values on label trees: a process reward model, or an outcome model.

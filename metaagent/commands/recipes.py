@@ -15,7 +15,7 @@ def main(
     name: Annotated[str | None, typer.Argument(help="Print this recipe.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """List the recipes for training that come along, or print one."""
+    """List the recipes that come along, or print one."""
     if name is None:
         listed = [(each, recipe_summary(each)) for each in recipe_names()]
         if as_json:

@@ -33,6 +33,7 @@ from metaagent.commands.options import (
     validated,
 )
 from metaagent.commands.outputs import TRACE, TREE, check_output
+from metaagent.commands.recipe_option import Recipe, from_recipe
 from metaagent.commands.run import check_gold, final_answer
 from metaagent.commands.search_options import (
     DEFAULTS,
@@ -50,6 +51,7 @@ from metaagent.commands.search_options import (
     Simulations,
     StopAt,
     TokenBudget,
+    Tolerance,
     WallBudget,
     Weights,
     opened_models,
@@ -91,6 +93,7 @@ class Search(BaseModel):
 
 
 def main(
+    ctx: typer.Context,
     program: ProgramFile,
     problem: ProblemText = None,
     file: ProblemFile = None,
@@ -115,6 +118,7 @@ def main(
     agent_calls: CallBudget = None,
     tokens: TokenBudget = None,
     wall: WallBudget = None,
+    tolerance: Tolerance = None,
     gold: Annotated[str | None, typer.Option(help="Known answer (mathematics) to grade with.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write the chosen run's trace here.", dir_okay=False)] = None,
     tree: Annotated[Path | None, typer.Option(help="Write the tree here.", dir_okay=False)] = None,
@@ -132,6 +136,7 @@ def main(
     temperature: Temperature = SAMPLING.temperature,
     top_p: TopP = SAMPLING.top_p,
     max_tokens: MaxTokens = SAMPLING.max_tokens,
+    recipe: Recipe = None,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Search over a program's runs for the best answer to a problem.
@@ -158,18 +163,20 @@ def main(
         wall_s=wall,
     )
     sampling = validated(Sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
-    if problems:
+    made = validated(
+        EvalSettings,
+        k=1,
+        seed=seed,
+        sampling=sampling,
+        designer_sampling=sampling,
+        max_concurrent=max_concurrent,
+        tolerance=tolerance,
+        search=settings,
+    )
+    if problems and not ((problem or file) and from_recipe(ctx, "problems")):
         wrong = [name for name, value in (("--gold", gold), ("--trace", trace), ("--tree", tree)) if value is not None]
         if problem is not None or file is not None or wrong:
             usage_error(f"{wrong[0] if wrong else 'a problem'} goes with one problem, and --problems has its own")
-        made = EvalSettings(
-            k=1,
-            seed=seed,
-            sampling=sampling,
-            designer_sampling=sampling,
-            max_concurrent=max_concurrent,
-            search=settings,
-        )
         document = evaluated(
             read_tasks(problems, limit),
             engine,
@@ -187,9 +194,11 @@ def main(
     for path, kind in ((trace, TRACE), (tree, TREE)):
         if path is not None:
             check_output(path, kind)
-    question = read_problem(problem, file)
+    # Nothing reads the gold answer where there is none.
+    asked = Problem(id="problem", question=read_problem(problem, file), domain="math", gold=gold or "none")
+    asked = asked.within(made.tolerance)
     found = asyncio.run(
-        _search(program, question, engine, settings, sampling, gold, prm, orm, trace, tree, sandbox, cache, seed)
+        _search(program, asked, engine, settings, sampling, gold, prm, orm, trace, tree, sandbox, cache, seed)
     )
     print_json(found) if as_json else _print(stdout(), found, gold)
     return _exit_code(found.report)
@@ -197,7 +206,7 @@ def main(
 
 async def _search(
     program: Path,
-    question: str,
+    asked: Problem,
     spec: str,
     settings: SearchSettings,
     sampling: Sampling,
@@ -229,8 +238,6 @@ async def _search(
             spares=True,
             read_answer=lambda message, _: final_answer(message),
         )
-        # Nothing reads the gold answer where there is none.
-        asked = Problem(id="problem", question=question, domain="math", gold=gold or "none")
         stack.enter_context(progress.watching(engine))
         try:
             report, _ = await searcher.search(asked, source, settings, engine=engine, seed=seed, trace=trace, tree=tree)

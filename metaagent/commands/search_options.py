@@ -52,6 +52,9 @@ Weights = Annotated[str, typer.Option(metavar="none|values|outcome", help="major
 CallBudget = Annotated[int | None, typer.Option("--agent-calls", help="End with the best after so many replies.")]
 TokenBudget = Annotated[int | None, typer.Option("--tokens", help="End with the best after so many generated tokens.")]
 WallBudget = Annotated[float | None, typer.Option("--wall", help="End with the best after so many seconds.")]
+Tolerance = Annotated[
+    float | None, typer.Option(help="A number that is as near to the right one is right, too.", show_default=False)
+]
 
 
 def search_settings(method: str | None, option: str = "--method", **values: Any) -> SearchSettings:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         totals,
         trace_document,
     )
+    from metaagent.terminal.tree_drawing import search_tree, tree_document
     from metaagent.terminal.workflow_diagram import mermaid_text, tree
 
 _HOMES = {
@@ -82,6 +83,7 @@ _HOMES = {
         "LiveProgress",
         "counting_bar",
     ),
+    "tree_drawing": ("search_tree", "tree_document"),
     "workflow_diagram": (
         "mermaid_text",
         "tree",
@@ -150,12 +152,14 @@ __all__ = [
     "print_transcript",
     "raw",
     "read_trace",
+    "search_tree",
     "shown_seconds",
     "stderr",
     "stdout",
     "totals",
     "trace_document",
     "tree",
+    "tree_document",
     "usage_error",
 ]
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from tasks.code import names_bound
 from tasks.data.boxoban import read_boxoban
+from tasks.data.math_files import read_math
 from tasks.data.rows import DatasetError, placed_rows, rows
 from tasks.data.training_sets import read_apps, read_code_contests, read_polaris
 from tasks.environments import LevelError, check_level
@@ -155,6 +156,7 @@ READERS: dict[str, Callable[[Path], list[Problem]]] = {
     "gsm8k": read_gsm8k,
     "humaneval": read_humaneval,
     "mbpp": read_mbpp,
+    "math": read_math,
     "polaris": read_polaris,
     "apps": read_apps,
     "code_contests": read_code_contests,

@@ -36,14 +36,17 @@ def rows(path: Path, model: type[Row]) -> Iterator[Row]:
 def placed_rows(path: Path, model: type[Row]) -> Iterator[tuple[str, Row]]:
     """Every row as in `rows`, with the line or item where it stands."""
     for place, row in _records(Path(path)):
-        try:
-            yield place, model.model_validate(row)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"]) or "(whole row)"
-            raise DatasetError(
-                f"{path}, {place}, field {field}: {first['msg'].removeprefix('Value error, ')}"
-            ) from None
+        yield place, checked(row, model, f"{path}, {place}")
+
+
+def checked(row: Any, model: type[Row], place: str) -> Row:
+    """A record as `model`. Raises `DatasetError` that names the place and the field."""
+    try:
+        return model.model_validate(row)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "(whole row)"
+        raise DatasetError(f"{place}, field {field}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def parsed(text: str) -> Any:
@@ -96,7 +99,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
             whole = file.read(LARGEST_LIST + 1)
             if len(whole) > LARGEST_LIST:
                 raise DatasetError(f"{path}: a list of more than {LARGEST_LIST:,} bytes. Fix: make it JSON lines")
-            items = _read(whole, str(path))
+            items = json_of(whole, str(path))
             if not isinstance(items, list):
                 raise DatasetError(f"{path}: expected a JSON list, got {type(items).__name__}")
             yield from ((f"item {number}", item) for number, item in enumerate(items, 1))
@@ -108,11 +111,11 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
             if len(line) > LONGEST_LINE:
                 raise DatasetError(f"{path}, line {number}: longer than {LONGEST_LINE:,} bytes")
             if line.strip():
-                yield f"line {number}", _read(line, f"{path}, line {number}", skip_mark=number == 1)
+                yield f"line {number}", json_of(line, f"{path}, line {number}", skip_mark=number == 1)
 
 
-def _read(data: bytes, place: str, *, skip_mark: bool = True) -> Any:
-    """The JSON value in some bytes, with the mark of UTF-8 before it where that may stand."""
+def json_of(data: bytes, place: str, *, skip_mark: bool = True) -> Any:
+    """The JSON value in some bytes, with the mark of UTF-8 before it where that may stand. Raises `DatasetError`."""
     try:
         return parsed(data.decode("utf-8-sig" if skip_mark else "utf-8"))
     except UnicodeDecodeError as error:

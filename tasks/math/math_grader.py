@@ -63,12 +63,13 @@ async def grade_math(sandbox: Sandbox, gold: str, answer: str | None, *, percent
     return (await grade_math_batch(sandbox, [MathPair(gold=gold, answer=answer, percent=percent)]))[0]
 
 
-async def equal_numbers(sandbox: Sandbox, gold: str, answer: str) -> bool | None:
-    """Whether both are numbers that differ by a millionth at most, which an answer that takes too long is not; None
-    where the gold is no number. See `tasks.math.worker.equal_numbers`. Raises `SandboxUnavailable`."""
-    if _INTEGERS.fullmatch(gold) and _INTEGERS.fullmatch(answer) and "," not in gold + answer:
+async def equal_numbers(sandbox: Sandbox, gold: str, answer: str, tolerance: float | None = None) -> bool | None:
+    """Whether both are numbers that differ by a millionth at most, or by `tolerance`; an answer that takes too long
+    is none. None where the gold is no number. See `tasks.math.worker.equal_numbers`. Raises `SandboxUnavailable`."""
+    if tolerance is None and _INTEGERS.fullmatch(gold) and _INTEGERS.fullmatch(answer) and "," not in gold + answer:
         return abs(int(answer) - int(gold)) * 10**6 <= max(1, abs(int(gold)))
-    equal = await _call(sandbox, "equal_numbers", [gold, answer])
+    within = [] if tolerance is None else [repr(tolerance)]
+    equal = await _call(sandbox, "equal_numbers", [gold, answer, *within])
     return False if isinstance(equal, tuple) else TypeAdapter(bool | None).validate_python(equal)
 
 

@@ -63,13 +63,16 @@ def _compare_pair(pair: Any) -> JsonValue:
 
 def equal_numbers(payload: JsonValue) -> JsonValue:
     """`[gold, answer]` in; out whether both are numbers that differ by at most `DELTA`, absolutely or relative to the
-    gold where that is above 1 (NumEq of Stronger-MAS, Appendix B.1), and None where the gold is no number."""
+    gold where that is above 1 (NumEq of Stronger-MAS, Appendix B.1), and None where the gold is no number.
+
+    With a third text, a tolerance, they differ by at most that."""
     if not isinstance(payload, list) or not all(isinstance(each, str) for each in payload):
         raise TypeError(f"expected a gold and an answer, got {type(payload).__name__}")
-    gold, answer = (_number(str(each)) for each in payload)
+    gold, answer = (_number(str(each)) for each in payload[:2])
     if gold is None:
         return None
-    return answer is not None and abs(answer - gold) <= DELTA * max(Fraction(1), abs(gold))
+    allowed = Fraction(str(payload[2])) if len(payload) > 2 else DELTA * max(Fraction(1), abs(gold))
+    return answer is not None and abs(answer - gold) <= allowed
 
 
 def _number(text: str) -> Fraction | None:

@@ -33,6 +33,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "test_setup_code": "",
         "test_list": ["assert f(1) == 1"],
     },
+    "math": {"problem": "p", "solution": "\\boxed{1}"},
     "polaris": {"problem": "p", "answer": "1"},
     "apps": {"problem_id": 1, "question": "q", "starter_code": "", "input_output": json.dumps(CALLS)},
     "code_contests": {

@@ -61,6 +61,8 @@ class EvalSettings(BaseModel):
     limits: Limits = Limits()
     """Of each run; `reply_s` is for the Designer's replies, too."""
     max_concurrent: int = Field(default=16, ge=1)
+    tolerance: float | None = Field(default=None, ge=0, allow_inf_nan=False, exclude_if=lambda value: value is None)
+    """See `tasks.Problem`; None is the graders' own."""
     search: SearchSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     """Runs are searched for, by this method; None runs them straight through."""
     retries: int = Field(default=3, ge=0)
@@ -108,6 +110,7 @@ async def evaluate(
     for a folder of another evaluation.
     """
     settings = settings or EvalSettings()
+    problems = [problem.within(settings.tolerance) for problem in problems]
     _check(problems, designer, program)
     made_by = {
         "designer": designer.name if designer is not None else "bank" if program is None else "program",

@@ -34,6 +34,8 @@ class LabelSettings(BaseModel):
     children: int = Field(default=3, ge=1)
     c_uct: float = Field(default=4.0, ge=0, allow_inf_nan=False)
     sampling: Sampling = Sampling(temperature=0.7, top_p=0.95, max_tokens=1024)
+    tolerance: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """See `tasks.Problem`; None is the graders' own."""
     limits: Limits = Limits()
     seed: int = Field(default=0, ge=0)
     max_concurrent: int = Field(default=16, ge=1)
@@ -75,6 +77,7 @@ async def label_problems(
     problems with equal ids and for a folder of other labels. What was written stays.
     """
     check_ids(problems)
+    problems = [problem.within(settings.tolerance) for problem in problems]
     trees = folder / TREES
     done: dict[str, LabelledTree] = {}
     with only_writer(folder):

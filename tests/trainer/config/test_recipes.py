@@ -23,7 +23,11 @@ from trainer.update import PolicyObjective
 from workflow.completion import CompletionRequest
 
 RECIPES = Path(__file__).parents[3] / "recipes"
-ALL = sorted(path.relative_to(RECIPES).as_posix() for path in RECIPES.rglob("*.toml"))
+ALL = sorted(
+    path.relative_to(RECIPES).as_posix()
+    for path in RECIPES.rglob("*.toml")
+    if "commands" not in tomllib.loads(path.read_text())  # those are told in tests/metaagent/commands
+)
 BASE = "metaagent_x_qwen3_8b.toml"
 
 

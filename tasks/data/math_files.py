@@ -1,0 +1,83 @@
+r"""MATH (Hendrycks et al.) as its authors published it, by its own train and test, and what of it stands in MATH-500.
+
+Not here: MATH-500 itself, a file of another form (`tasks.data.benchmarks`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from tasks.data.rows import LONGEST_LINE, DatasetError, checked, json_of, placed_rows, rows
+from tasks.problems import Problem
+from workflow.answers import math_answer
+
+DIGESTS = Path(__file__).with_name("math500.txt")
+"""A digest of each question of MATH-500. It was made by
+`python -c "from tasks.data.math_files import write_digests; write_digests('math500.json')"`."""
+
+
+class _MathRow(BaseModel):
+    problem: str = Field(min_length=1)
+    solution: str
+
+
+class _Math500Row(BaseModel):
+    prompt: str
+
+
+def read_math(path: Path) -> list[Problem]:
+    """A split's folder with a folder per subject (`MATH/train`), a JSON object in each file; or JSON lines. Both have
+    `problem` and `solution`, whose last box is the answer. Ids are the places of files, or line numbers."""
+    if not path.is_dir():
+        return [_problem(path, place, place.removeprefix("line "), row) for place, row in placed_rows(path, _MathRow)]
+    if (path / "train").is_dir() or (path / "test").is_dir():
+        raise DatasetError(f"{path} holds both splits. Fix: name {path / 'train'} or {path / 'test'}")
+    problems = []
+    for file in sorted(path.glob("*/*.json"), key=lambda file: (file.parent.name, len(file.name), file.name)):
+        with file.open("rb") as opened:
+            data = opened.read(LONGEST_LINE + 1)
+        if len(data) > LONGEST_LINE:
+            raise DatasetError(f"{file}: longer than {LONGEST_LINE:,} bytes")
+        row = checked(json_of(data, str(file)), _MathRow, str(file))
+        problems.append(_problem(file, "", f"{path.name}/{file.parent.name}/{file.name}", row))
+    return problems
+
+
+def _problem(path: Path, place: str, name: str, row: _MathRow) -> Problem:
+    gold = math_answer(row.solution)
+    if gold is None:
+        raise DatasetError(f"{path}{place and f', {place}'}, field solution: no \\boxed{{}} with an answer")
+    return Problem(id=f"math/{name}", question=row.problem, domain="math", gold=gold)
+
+
+def in_math500(problems: Iterable[Problem]) -> list[Problem]:
+    """Those whose question stands in MATH-500, however it is spaced and marked up."""
+    known = _digests()
+    return [problem for problem in problems if problem.domain == "math" and digest(problem.question) in known]
+
+
+def digest(question: str) -> str:
+    """Of its letters, digits and signs, 8 bytes as hexadecimal."""
+    text = unicodedata.normalize("NFKC", question).casefold()
+    text = re.sub(r"\\[dt]frac", r"\\frac", text)
+    text = re.sub(r"\\(?:left|right)(?![a-z])|[^\w+*/^=<>|()-]", "", text)
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
+
+
+@cache
+def _digests() -> frozenset[str]:
+    lines = DIGESTS.read_text(encoding="ascii").splitlines()
+    return frozenset(line for line in lines if not line.startswith("#"))
+
+
+def write_digests(math500: Path) -> None:
+    """Make `DIGESTS` of the file."""
+    lines = sorted({digest(row.prompt) for row in rows(math500, _Math500Row)})
+    DIGESTS.write_text("\n".join(["# Of MATH-500's questions; see tasks.data.math_files", *lines]) + "\n", "ascii")

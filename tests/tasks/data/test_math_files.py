@@ -1,0 +1,91 @@
+"""MATH by its own train and test; what of it stands in MATH-500 is known without that file."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks import DatasetError, Problem, in_math500, read_task
+from tasks.data.math_files import DIGESTS, digest, read_math, write_digests
+
+DATA = Path(os.environ.get("METAAGENT_DATA") or Path(__file__).parents[4] / "shared" / "data")
+ROW: dict[str, Any] = {
+    "problem": "Halve $1$.",
+    "level": "Level 1",
+    "type": "Algebra",
+    "solution": "First $\\boxed{2}$ came to mind, then $\\boxed{\\frac{1}{2}}$.",
+}
+DIVISORS = "How many positive whole-number divisors does 196 have?"
+"""Of MATH-500."""
+
+
+def written(folder: Path, name: str, row: object) -> None:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(row))
+
+
+def test_a_split_is_a_folder_of_subjects(tmp_path: Path) -> None:
+    train = tmp_path / "MATH" / "train"
+    for name in ("geometry/2.json", "algebra/10.json", "algebra/9.json"):
+        written(train, name, ROW)
+    problems = read_task(f"math:{train}")
+    assert [each.id for each in problems] == [
+        "math/train/algebra/9.json", "math/train/algebra/10.json", "math/train/geometry/2.json",
+    ]  # fmt: skip
+    assert (problems[0].question, problems[0].gold) == ("Halve $1$.", "\\frac{1}{2}")
+    with pytest.raises(DatasetError, match=r"MATH holds both splits. Fix: name .*MATH/train or .*MATH/test"):
+        read_task(f"math:{tmp_path / 'MATH'}")
+
+
+def test_json_lines_have_the_same_rows(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_text("\n".join(json.dumps(ROW) for _ in range(2)))
+    half = "\\frac{1}{2}"
+    assert [(each.id, each.gold) for each in read_math(file)] == [("math/1", half), ("math/2", half)]
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"solution": "It is 2."}, r"1.json, field solution: no \\boxed{} with an answer"),
+        ({"problem": ""}, r"1.json, field problem: "),
+        ({"solution": None}, r"1.json, field solution: "),
+    ],
+)
+def test_a_row_that_is_none_is_named(tmp_path: Path, change: dict[str, Any], wrong: str) -> None:
+    written(tmp_path, "algebra/1.json", {**ROW, **change})
+    with pytest.raises(DatasetError, match=wrong):
+        read_math(tmp_path)
+
+
+def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
+    written(tmp_path, "algebra/1.json", [])
+    (tmp_path / "algebra" / "1.json").write_text("{")
+    with pytest.raises(DatasetError, match=r"algebra/1.json: not JSON"):
+        read_math(tmp_path)
+
+
+def asked(question: str) -> Problem:
+    return Problem(id=question[:20], question=question, domain="math", gold="9")
+
+
+def test_a_question_of_math500_is_known_however_it_is_written() -> None:
+    same = [DIVISORS, f"\n  {DIVISORS.lower()} ", "How many positive whole-number\ndivisors does $196$ have?"]
+    assert in_math500(asked(each) for each in same) == [asked(each) for each in same]
+    other = [DIVISORS.replace("196", "197"), "How many divisors does 196 have?", "Halve $1$."]
+    assert in_math500(asked(each) for each in other) == []
+    assert digest("$\\dfrac12 x$") == digest("\\frac12x")
+    assert digest("$x + 1$") != digest("$x - 1$")
+
+
+@pytest.mark.skipif(not (DATA / "math500.json").exists(), reason="math500.json is not here")
+def test_all_of_math500_is_known_and_no_other_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert len(in_math500(read_task(f"math500:{DATA / 'math500.json'}"))) == 500
+    assert in_math500(read_task(f"gsm8k:{DATA / 'gsm8k_test.jsonl'}")) == []
+    shipped = DIGESTS.read_text()
+    monkeypatch.setattr("tasks.data.math_files.DIGESTS", tmp_path / "digests.txt")
+    write_digests(DATA / "math500.json")
+    assert (tmp_path / "digests.txt").read_text() == shipped
