@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from viewer import document
 from viewer.charts import (
     DESIGNER,
     EXECUTOR,
@@ -22,15 +23,18 @@ from viewer.charts import (
     Bar,
     Dot,
     Level,
+    Rate,
     Series,
     Spec,
     Stage,
     Steps,
     bars,
     beside,
+    cost_scatter,
     dots,
     lines,
     png,
+    rate_bars,
     scatter,
     stacked,
     stages_of,
@@ -62,6 +66,10 @@ def named(values: list[float | None]) -> list[Series]:
     return [Series(name=name, values=values) for name in HOSTILE]
 
 
+def rate(name: str, value: float = 0.5, **more: Any) -> Rate:
+    return Rate(name=name, value=value, low=value - 0.1, high=value + 0.1, told=name, **more)
+
+
 SPECS: dict[str, Spec] = {
     "lines": lines(
         ROUTED,
@@ -85,8 +93,14 @@ SPECS: dict[str, Spec] = {
         x_title=HOSTILE[2],
         log=True,
     ),
+    "rates": rate_bars([rate(name, group=name) for name in HOSTILE], HOSTILE[2]),
+    "differences": rate_bars([rate(name, -1.0) for name in HOSTILE], HOSTILE[2], differences=True),
+    "no rates": rate_bars([], "right"),
+    "costs": cost_scatter([rate(name, cost=10.0, group=name) for name in HOSTILE], HOSTILE[2], HOSTILE[3]),
+    "no costs": cost_scatter([], "tokens", "right"),
 }
 OURS = {"x", "x2", "y", "y2", "low", "high", "name", "group", "role", "at", "said", "interval", "x_said", "y_said"}
+OURS |= {"value", "cost", "told"}
 """Names of fields; and v0, v1 ... of the values that a tooltip tells."""
 
 
@@ -144,7 +158,9 @@ def test_a_spec_compiles(name: str) -> None:
 @given(values=st.lists(st.floats() | st.none(), max_size=80), log=st.booleans())
 def test_whatever_the_numbers_are_a_spec_is_json(values: list[float | None], log: bool) -> None:
     steps, series = Steps.single(len(values)), [Series(name="a", values=values)]
-    for spec in (lines(steps, series, log=log), stacked(steps, series), dots({"a": values})):
+    costs = [Rate(name="a", value=0.5, low=0.4, high=0.6, told="", cost=value or 0) for value in values]
+    specs = lines(steps, series, log=log), stacked(steps, series), dots({"a": values}), cost_scatter(costs, "x", "y")
+    for spec in specs:
         text = json.dumps(spec, allow_nan=False)
         assert json.loads(text) == spec
 
@@ -334,3 +350,38 @@ def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(ImportError, match=r'Fix: pip install "metaagent\[speedrun\]"'):
         png(SPECS["dots"], tmp_path / "chart.png")
+
+
+# Rates
+
+
+def test_rates_of_two_groups_stand_below_each_other() -> None:
+    spec = rate_bars([rate("t", group=group) for group in ("before", "after")], "right")
+    bar = spec["layer"][0]["encoding"]
+    assert bar["yOffset"]["sort"] == ["before", "after"]
+    assert bar["color"]["scale"]["domain"] == ["before", "after"]
+    assert "yOffset" not in rate_bars([rate("t")], "right")["layer"][0]["encoding"]
+
+
+def test_differences_are_drawn_in_percentage_points() -> None:
+    difference = Rate(name="t", value=-0.5, low=-0.6, high=0.1, told="t: -50", route="changed")
+    for layer in (0, 1):
+        (row,) = rows(rate_bars([difference], "points", differences=True), layer)
+        assert (row["value"], row["low"], row["high"]) == (-50, -60, 10)
+        assert (row["name"], row["told"], row["route"]) == ("t", "t: -50", "changed")
+
+
+def test_costs_begin_at_nothing_where_one_is_near_it() -> None:
+    def scale(*costs: float) -> dict[str, Any]:
+        spec = cost_scatter([rate("p", cost=cost) for cost in costs], "cost", "right")
+        return spec["layer"][1]["encoding"]["x"]["scale"]
+
+    assert scale(0, 10)["domain"] == [0, pytest.approx(10.8)]
+    assert "domain" not in scale(9, 10)
+    assert (scale(0)["domain"], scale(3)["domain"]) == ([0, 1], [0, 6])
+
+
+def test_charts_are_made_in_their_folder_alone() -> None:
+    viewer = Path(document.__file__).parent
+    found = [each for each in viewer.rglob("*.py") if re.search(r'"(mark|encoding)":', each.read_text())]
+    assert {each.parent.name for each in found} == {"charts"}

@@ -8,6 +8,7 @@ from viewer.charts.compared import Bar, Dot, bars, dots, scatter
 from viewer.charts.encodings import DESIGNER, EXECUTOR, SERIES, Spec
 from viewer.charts.over_steps import Level, Series, Stage, Steps, lines, stacked, stages_of
 from viewer.charts.pictures import beside, png, svg
+from viewer.charts.rates import Rate, cost_scatter, rate_bars
 
 __all__ = [
     "DESIGNER",
@@ -16,15 +17,18 @@ __all__ = [
     "Bar",
     "Dot",
     "Level",
+    "Rate",
     "Series",
     "Spec",
     "Stage",
     "Steps",
     "bars",
     "beside",
+    "cost_scatter",
     "dots",
     "lines",
     "png",
+    "rate_bars",
     "scatter",
     "stacked",
     "stages_of",

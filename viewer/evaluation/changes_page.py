@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainer.evaluate import Interval
+from viewer.charts import Rate, rate_bars
 from viewer.evaluation.attempt_rows import Row
 from viewer.evaluation.changes import DESIGNS, OUTCOMES, Changes, Counts, Design, Pair
-from viewer.evaluation.evaluation_charts import Bar, interval_bars
 from viewer.evaluation.evaluation_data import Evaluation
 from viewer.evaluation.evaluation_page import ALL, Group, Place, groups_of, most, settings
 from viewer.evaluation.listing import Listed, equals, holds, listed
@@ -73,7 +73,7 @@ def changes_page(changes: Changes, both: Both) -> Page:
         place=place,
         names=both.names,
         said=SAID,
-        part_chart=interval_bars(
+        part_chart=rate_bars(
             [
                 _bar(SAID[name], part.gain, part.counts, place.route("changed", design=name))
                 for name, part in changes.parts.items()
@@ -83,7 +83,7 @@ def changes_page(changes: Changes, both: Both) -> Page:
         ),
         tasks=tasks,
         tasks_left=tasks_left,
-        task_chart=interval_bars(
+        task_chart=rate_bars(
             [_bar(name, each.gain, each.counts, place.route("changed", task=name)) for name, each in tasks.items()],
             "difference, percentage points",
             differences=True,
@@ -136,12 +136,12 @@ def _text(pair: Pair) -> str:
     return " ".join([pair.after.problem, pair.after.task, pair.outcome, SAID[pair.design], *rows])
 
 
-def _bar(name: str, gain: Interval, counts: Counts, route: str) -> Bar:
+def _bar(name: str, gain: Interval, counts: Counts, route: str) -> Rate:
     told = (
         f"{name}: {100 * gain.mean:+.1f} points ({100 * gain.low:+.1f} to {100 * gain.high:+.1f}); "
         f"{counts.fixed:,} fixed, {counts.broken:,} broken of {counts.pairs:,}"
     )
-    return Bar(name=name, value=gain.mean, low=gain.low, high=gain.high, told=told, route=route)
+    return Rate(name=name, value=gain.mean, low=gain.low, high=gain.high, told=told, route=route)
 
 
 def _taken(sides: Iterable[Sequence[Row]]) -> list[Group]:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from trainer.evaluate import PassRate, grouped, pass_rate
+from viewer.charts import Rate, Spec, cost_scatter, rate_bars
 from viewer.evaluation.attempt_rows import Row
-from viewer.evaluation.evaluation_charts import Bar, Point, cost_scatter, interval_bars
 from viewer.evaluation.evaluation_data import Evaluation
 from viewer.html import count, figure, percent, render
 from viewer.means import mean
@@ -104,10 +104,10 @@ def evaluation_page(evaluation: Evaluation, place: Place) -> Page:
         structures=structures,
         everything=everything.get(ALL),
         several=report.attempts > report.problems,
-        accuracy_chart=interval_bars(
+        accuracy_chart=rate_bars(
             [*whole, *by_task, *(by_domain if len(domains) > 1 else [])], "right (95 % intervals)"
         ),
-        structure_chart=interval_bars(by_structure, "right (95 % intervals)"),
+        structure_chart=rate_bars(by_structure, "right (95 % intervals)"),
         cost_charts=_cost_charts([(kind, each) for kind, each in (("structure", structures), ("task", tasks)) if each]),
         costs=report.usage.usage.cost_usd is not None,
         verdicts=verdicts,
@@ -142,13 +142,13 @@ def most(found: dict[str, Value]) -> tuple[dict[str, Value], int]:
     return dict(list(found.items())[:MOST_GROUPS]), max(len(found) - MOST_GROUPS, 0)
 
 
-def _bar(name: str, group: Group, route: str) -> Bar:
+def _bar(name: str, group: Group, route: str) -> Rate:
     rate = group.rate
     told = rate_told(name, rate)
-    return Bar(name=name, value=rate.estimate, low=rate.low, high=rate.high, told=told, route=route)
+    return Rate(name=name, value=rate.estimate, low=rate.low, high=rate.high, told=told, route=route)
 
 
-def _cost_charts(named: Sequence[tuple[str, Mapping[str, Group]]]) -> list[dict[str, Any]]:
+def _cost_charts(named: Sequence[tuple[str, Mapping[str, Group]]]) -> list[Spec]:
     """Tokens, agent calls and, where it is known, money against accuracy: a chart of structures, and one of tasks."""
     costs: list[tuple[str, Callable[[Group], float | None]]] = [
         ("tokens", lambda group: group.tokens),
@@ -159,7 +159,7 @@ def _cost_charts(named: Sequence[tuple[str, Mapping[str, Group]]]) -> list[dict[
     for title, cost in costs:
         for kind, groups in named:
             points = [
-                Point(
+                Rate(
                     name=name,
                     cost=taken,
                     value=group.rate.estimate,

@@ -144,9 +144,8 @@ def program_graph(graph: GraphNode) -> ProgramGraph:
         below = list(_paths(path, node))
         for child_path, child in below:
             found.places.setdefault((path, child.place), child_path)
-            parts = found.parts.setdefault(path, [])
-            if child_path not in parts and child.detail != "(itself again)":
-                parts.append(child_path)
+        if below:
+            found.parts[path] = list(dict.fromkeys(part for part, child in below if child.detail != "(itself again)"))
         todo += below
     for path, parts in found.parts.items():
         found.parts[path] = [part for part in parts if part in found.nodes]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from viewer.graphs.layout_cost import layout_cost
 from viewer.graphs.program_graph import TASK, Path, ProgramGraph, program_graph
 from viewer.graphs.run_order import Order, Paths, Place, acts_of, bare, order_of
 from viewer.graphs.run_places import LONGEST_LABEL, Done, ending, lines_of, name_of, state_of, times, what_was_done
@@ -21,6 +22,8 @@ from workflow.trace import AgentTurn, Trace
 
 MOST_BOXES = 120
 MOST_ARROWS = 400
+MOST_COST = 5_000
+"""Of the layout, for a browser to have it at once. What would cost more is drawn with fewer boxes."""
 _START, _END, _MORE = ((), "start"), ((), "end"), ((), "more")
 _NESTING = ("RouterNode", "EnsembleNode", "DebateNode", "ReflectionNode", "LoopWorkflow", "AgentGraph")
 """Nodes that are drawn as a frame even around a single box."""
@@ -52,8 +55,18 @@ def run_graph(
     names += [node.name for node in graph.walk()] if graph is not None else []
     paths = Paths(names)
     acts = acts_of(trace, paths)
-    drawing = _Drawing(order_of(acts), what_was_done(trace, acts, paths), outcome, goto)
-    drawing.draw(program_graph(graph) if graph is not None else ProgramGraph())
+    order, done = order_of(acts), what_was_done(trace, acts, paths)
+    program = program_graph(graph) if graph is not None else ProgramGraph()
+
+    def drawn(most: int) -> _Drawing:
+        drawing = _Drawing(order, done, outcome, goto)
+        drawing.draw(program, most)
+        return drawing
+
+    drawing = drawn(MOST_BOXES)
+    for most in (MOST_BOXES // 2, MOST_BOXES // 4):
+        if layout_cost(drawing.nodes, drawing.edges) > MOST_COST:
+            drawing = drawn(most)
     return RunGraph({"title": "What ran", "nodes": drawing.nodes, "edges": drawing.edges}, drawing.notes)
 
 
@@ -77,15 +90,16 @@ class _Drawing:
         self.edges: list[dict[str, Any]] = []
         self.notes: list[str] = []
 
-    def draw(self, program: ProgramGraph) -> None:
+    def draw(self, program: ProgramGraph, most: int) -> None:
         self._fit(program)
         places = list(self._order.places)
-        shown = places if len(places) <= MOST_BOXES else places[: MOST_BOXES - 1]
-        left = places[len(shown) :]
-        unused = self._unused(MOST_BOXES - len(shown))
+        shown = places if len(places) <= most else places[: most - 1]
+        joins = self._joins(shown)
+        left = [*places[len(shown) :], *joins[most:]]
+        unused = self._unused(most - len(shown))
         self._make_frames([path for path, _ in shown], [self._ran.get(path, path) for path in unused])
         self._box(_START, ["question"], "end")
-        for place in self._in_order(shown, unused):
+        for place in self._in_order(shown, joins[:most], unused):
             path, kind = place
             if kind == "unused":
                 self._box(place, [name_of(self._program.nodes[path].name), self._not_asked], "unused")
@@ -96,16 +110,24 @@ class _Drawing:
             else:
                 self._box(place, [], "join")
         if left:
-            self.notes.append(f"{len(left):,} more places at which the run worked are drawn as one box.")
-            self._ids.update(dict.fromkeys(left, self._box(_MORE, [f"{len(left):,} more"], "ran")))
+            self.notes.append(f"{len(left):,} more places at which the run worked or parts met are drawn as one box.")
+            more = self._box(_MORE, [f"{len(left):,} more"], "ran")
+            self._ids.update((place, more) for place in (*left, *self._order.joins.values()) if place not in self._ids)
         self._box(_END, *ending(self._outcome))
         self._arrows()
 
-    def _in_order(self, shown: list[Place], unused: list[Path]) -> list[Place]:
+    def _joins(self, shown: list[Place]) -> list[Place]:
+        """Those that lead from or to what is shown."""
+        kept = set(shown)
+        joins = self._order.joins.items()
+        return [join for (_, sources, targets), join in joins if not kept.isdisjoint((*sources, *targets))]
+
+    def _in_order(self, shown: list[Place], joins: list[Place], unused: list[Path]) -> list[Place]:
         """Places, joins behind the last that leads to them, and where they belong agents that were not asked."""
         at: dict[Place, float] = {place: float(number) for number, place in enumerate(shown)}
-        for (_, sources, _), join in self._order.joins.items():
-            at[join] = max(at.get(source, float(len(shown))) for source in sources) + 0.5
+        sources_of = {join: sources for (_, sources, _), join in self._order.joins.items()}
+        for join in joins:
+            at[join] = max(at.get(source, float(len(shown))) for source in sources_of[join]) + 0.5
         known = [self._known.get(path) for path, _ in shown]
         at |= {(path, "unused"): place for path, place in self._program.positions(known, unused).items()}
         return sorted(at, key=lambda place: at[place])

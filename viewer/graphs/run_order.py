@@ -130,7 +130,7 @@ class Order:
 
     follows: Counter[tuple[Place, Place]] = field(default_factory=Counter)
     """How often the second place worked directly after the first."""
-    entered: dict[tuple[str, ...], list[Place]] = field(default_factory=dict)
+    entered: dict[tuple[str, ...], dict[Place, None]] = field(default_factory=dict)
     """By node: the places that worked directly before it, all times together."""
     passed: dict[tuple[str, ...], Counter[tuple[str, str]]] = field(default_factory=dict)
     """By node: how often work went from one of its parts to another; "" is the way in."""
@@ -163,10 +163,9 @@ def _walk(
     node: tuple[str, ...], acts: Sequence[Act], order: Order, before: Sequence[Place]
 ) -> tuple[list[Place], list[Place]]:
     """The places at which the work of a node begins and ends, after those `before`; notes all that is in between."""
-    entered = order.entered.setdefault(node, [])
-    entered += [place for place in before[:MOST_WAYS_IN] if place not in entered]
+    order.entered.setdefault(node, {}).update(dict.fromkeys(before[:MOST_WAYS_IN]))
     first: list[Place] = []
-    last = list(before)
+    last = before
     came_from = [""]
     passed = order.passed.setdefault(node, Counter())
     for step in _steps(acts, len(node)):
@@ -181,7 +180,7 @@ def _walk(
         if len(came_from) * len(step) <= MOST_WAYS_IN**2:
             passed.update((source, segment) for source in came_from for segment in step)
         first, last, came_from = first or list(begins), list(ends), list(step)
-    return first, last if first else []
+    return first, list(last) if first else []
 
 
 def _own(acts: Sequence[Act], order: Order) -> tuple[list[Place], list[Place]]:

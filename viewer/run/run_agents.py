@@ -22,9 +22,11 @@ class Agent:
     """The name, with the path where others have the same name."""
     turns: list[int] = field(default_factory=list)
     """Indices of its turns' events."""
-    tally: Tally = field(default_factory=Tally)
-    lines: list[int] = field(default_factory=list)
-    """Of the program, where it is built or named."""
+
+    def tally(self, trace: Trace) -> Tally:
+        """What it used."""
+        turns = Trace.model_construct(events=[trace.events[index] for index in self.turns])
+        return usage_report([turns]).total
 
 
 @dataclass(slots=True)
@@ -54,6 +56,4 @@ def cast_of(trace: Trace) -> Cast:
     for agent in found.values():
         if several[agent.name] > 1:
             agent.label = f"{agent.name} ({agent.path})"
-        turns = Trace.model_construct(events=[trace.events[index] for index in agent.turns])
-        agent.tally = usage_report([turns]).total
     return Cast(list(found.values()), found)

@@ -7,15 +7,15 @@ Says what the Trace says, and of the program's static graph what the caller give
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from viewer.graphs import run_graph, times, turn_numbers
 from viewer.html import Markup, one_line, render
 from viewer.reading import Outcome, ReadRun, outcome_of
 from viewer.run.bounded_text import BoundedTexts
-from viewer.run.program_lines import ProgramLines, program_lines
-from viewer.run.run_agents import Cast, cast_of
+from viewer.run.program_lines import program_lines
+from viewer.run.run_agents import Agent, Cast, cast_of
 from viewer.run.run_facts import facts_of
 from viewer.run.run_rows import Rows, row_groups
 from viewer.run.time_line import time_line
@@ -24,9 +24,10 @@ from viewer.run.turn_rows import MOST_TERMS
 from viewer.sites import Page, link
 from workflow.graph import GraphNode
 from workflow.trace import AgentTurn, Trace
+from workflow.usage import Tally
 
 MOST_ROWS = 500
-"""Of one page; a longer run goes on at `ROUTE?from=N`."""
+"""Of one page; a longer run goes on at `ROUTE?from=N`, where there are its further rows and nothing else."""
 MOST_AGENTS = 60
 """Rows of the agents' table, and agents that can be chosen."""
 _EXCERPT = 80
@@ -43,7 +44,7 @@ def run_page(
     """`graph` is the program's, as `Sandbox.describe` gives it; `words` the texts of tokens. `base` is the route of
     this page: a run of more than `MOST_ROWS` rows goes on at `base?from=N`, whose `first` is N. Without a base what is
     left out is only counted. Never raises for what is in a trace."""
-    trace, started = read.trace, read.trace.started
+    trace = read.trace
     outcome, cast, groups = outcome_of(read), cast_of(trace), row_groups(trace)
     first = max(0, min(first, max(0, len(groups) - 1))) // MOST_ROWS * MOST_ROWS
     here = groups[first : first + MOST_ROWS]
@@ -52,41 +53,26 @@ def run_page(
     def goto(index: int) -> str | None:
         return f"e{index}" if index in shown else None
 
-    program = started.program if started is not None else ""
-    lines = program_lines(program)
-    for agent in cast.agents:
-        agent.lines = lines.of(agent.name) if program else []
-    drawn = run_graph(trace, graph, outcome, goto)
     texts = BoundedTexts()
     rows = Rows(trace, cast, texts, words, goto)
     made = [rows.row(group) for group in here]
-    question = started.question if started is not None else ""
+    who = {row.who for row in made}
     values = {
         "read": read,
         "outcome": outcome,
         "answer": BoundedTexts().block(outcome.answer, 1_200) if outcome.answer is not None else None,
         "message": BoundedTexts().block(outcome.failure.message, 1_200) if outcome.failure is not None else None,
         "source": _source(trace, outcome, goto),
-        "reward": trace.reward,
-        "most_terms": MOST_TERMS,
-        "facts": facts_of(trace),
-        "agents": cast.agents[:MOST_AGENTS],
-        "more_agents": max(0, len(cast.agents) - MOST_AGENTS),
-        "goto": goto,
-        "question": BoundedTexts().block(question, 1_200) if question else None,
-        "program": program,
-        "lines": lines,
-        "notes": _notes(lines, cast, goto, outcome.line),
-        "graph": drawn,
-        "time": time_line(trace, cast.label_of, goto),
+        "whole": _whole(trace, cast, outcome, graph, goto) if not first else None,
+        "home": link(base) if base else "",
         "rows": made,
+        "speakers": [agent for agent in cast.agents if agent.number in who][:MOST_AGENTS],
         "heat": legend() if any(_has_heat(trace, group[0]) for group in here) else None,
         "pages": _pages(base, len(groups), first),
         "first": first,
         "all_rows": len(groups),
         "cut": texts.cut,
-        "program_rows": any(row.who == 0 for row in made),
-        "jumps": _jumps(bool(cast.agents), bool(program)),
+        "program_rows": 0 in who,
     }
     return Page(title=f"{one_line(read.name, _EXCERPT)}: {outcome.headline}", body=render("run.html", **values))
 
@@ -94,6 +80,44 @@ def run_page(
 def _has_heat(trace: Trace, index: int) -> bool:
     event = trace.events[index]
     return isinstance(event, AgentTurn) and event.completion is not None and bool(event.completion.logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A row of the agents' table."""
+
+    agent: Agent
+    tally: Tally
+    lines: list[int]
+    """Of the program, where the agent is built or named."""
+
+
+def _whole(
+    trace: Trace, cast: Cast, outcome: Outcome, graph: GraphNode | None, goto: Callable[[int], str | None]
+) -> Markup:
+    """What is to be said of a run as a whole, before its rows."""
+    question, program = (trace.started.question, trace.started.program) if trace.started is not None else ("", "")
+    lines = program_lines(program)
+    agents = [
+        Listed(agent, agent.tally(trace), lines.of(agent.name) if program else [])
+        for agent in cast.agents[:MOST_AGENTS]
+    ]
+    values = {
+        "reward": trace.reward,
+        "most_terms": MOST_TERMS,
+        "facts": facts_of(trace),
+        "agents": agents,
+        "more_agents": len(cast.agents) - len(agents),
+        "goto": goto,
+        "question": BoundedTexts().block(question, 1_200) if question else None,
+        "program": program,
+        "lines": lines,
+        "notes": _notes(agents, goto, outcome.line),
+        "graph": run_graph(trace, graph, outcome, goto),
+        "time": time_line(trace, cast.label_of, goto),
+        "jumps": _jumps(bool(agents), bool(program)),
+    }
+    return render("run_whole.html", **values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +149,15 @@ def _jumps(agents: bool, program: bool) -> list[tuple[str, str]]:
     ]
 
 
-def _notes(
-    lines: ProgramLines, cast: Cast, goto: Callable[[int], str | None], failed: int | None
-) -> Mapping[int, Markup]:
+def _notes(agents: Sequence[Listed], goto: Callable[[int], str | None], failed: int | None) -> Mapping[int, Markup]:
     """Behind lines of the program: the agents that are built there, and where it failed."""
     found: dict[int, list[Markup]] = defaultdict(list)
     if failed is not None:
         found[failed].append(Markup(' <span class="bad">failed here</span>'))
-    for agent in cast.agents[:MOST_AGENTS]:
+    for listed in agents:
+        agent = listed.agent
         target = next((id_ for index in agent.turns if (id_ := goto(index))), f"agent-{agent.number}")
-        for line in agent.lines[:4]:
+        for line in listed.lines[:4]:
             told = f"{one_line(agent.label, _EXCERPT)} {times(len(agent.turns))}"
             button = Markup(' <button type="button" class="to" data-goto="{}">{}</button>')
             found[line].append(button.format(target, told))
@@ -148,6 +171,10 @@ def _pages(base: str, rows: int, first: int) -> list[tuple[str, str, bool]]:
     starts = range(0, rows, MOST_ROWS)
     near = [start for start in starts if abs(start - first) <= 4 * MOST_ROWS or start in (0, starts[-1])]
     return [
-        (link(f"{base}?from={start}"), f"{start + 1:,}–{min(rows, start + MOST_ROWS):,}", start == first)
+        (
+            link(f"{base}?from={start}" if start else base),
+            f"{start + 1:,}–{min(rows, start + MOST_ROWS):,}",
+            start == first,
+        )
         for start in near
     ]
