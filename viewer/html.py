@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,14 @@ def one_line(text: str, most: int = LONGEST_LINE) -> str:
     """A name or an excerpt as a part of one line."""
     text = " ".join(visible(text[: 4 * most]).split())
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def folded(text: str) -> str:
+    """What counts where words are looked for: neither case, nor accents, nor another form of the same characters."""
+    if text.isascii():
+        return text.lower()
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(each for each in plain if not unicodedata.combining(each)).casefold()
 
 
 def long_text(text: str, longest: int = LONGEST) -> Markup:
