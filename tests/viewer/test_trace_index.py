@@ -222,8 +222,10 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     (folder / "round").symlink_to(folder)
     os.mkfifo(folder / "pipe.jsonl")
     (folder / "folder.jsonl").mkdir()
+    (folder / "itself").symlink_to("itself")
     with opened(folder) as index:
         assert len(paths(index)) == 6
+        assert index.progress.passed_over == 4  # with .hidden
 
 
 def test_names_of_files_may_be_anything(folder: Path) -> None:

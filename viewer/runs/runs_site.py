@@ -34,6 +34,9 @@ MOST_PAGES = 40
 """Pages of the list, and what they lead to, that are worth having in one file."""
 
 
+_QUESTION = re.compile(r"question-\d{1,12}")
+
+
 class RunsSite:
     """The traces in `folder` and below; `words` gives the texts of tokens. `routes` waits until all traces are in the
     index. Raises OSError for a folder that cannot be read."""
@@ -134,6 +137,8 @@ class RunsSite:
         folder = self._inside(path)
         if not _is(stat.S_ISDIR, folder):
             raise NoSuchPage(f"there is no folder {path[:200]!r} in {self.folder}, or no longer")
+        if not _QUESTION.fullmatch(folder.name):
+            raise NoSuchPage(f"{path[:200]!r} is no question's folder. Fix: tree/step-000000/question-0000")
         return folder
 
     def _inside(self, path: str) -> Path:

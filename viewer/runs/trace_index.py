@@ -54,6 +54,8 @@ class Progress:
     unread_folders: int = 0
     nameless: int = 0
     """Files whose names are no text."""
+    passed_over: int = 0
+    """Links and hidden folders."""
     error: str = ""
     """Why the index is not being filled."""
 
@@ -264,5 +266,6 @@ class TraceIndex:
             seconds=time.perf_counter() - began if before.looking else before.seconds,
             unread_folders=walk.unread_folders,
             nameless=walk.nameless,
+            passed_over=walk.passed_over,
             error=before.error,
         )
