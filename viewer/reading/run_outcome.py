@@ -95,8 +95,8 @@ def _finding(finding: object) -> str:
 
 def answered_in(trace: Trace, answered: Answered) -> int | None:
     """Index of the turn of the answer's agent in whose reply it stands, read as agents are credited
-    (`engine.authorship`): the latest that says just this, else whose own answer it is, else that holds it, word for word
-    or as what is handed on."""
+    (`engine.authorship`): the latest that says just this, else whose own answer it is, else that holds it, word for
+    word or as what is handed on."""
     if answered.from_agent is None:
         return None
     replies = [
