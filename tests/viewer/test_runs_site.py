@@ -33,6 +33,7 @@ def pages_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         told = f"{left.name} beside {right.name}, called {names}, at {routes}"
         return Page(title="two", body=Markup("{}").format(told))
 
+    monkeypatch.setattr("viewer.run.KeptRuns.of", lambda kept, path: path)
     functions = {"read_run": lambda path: path, "run_page": run_page, "compare_page": compare_page}
     for name, function in functions.items():
         monkeypatch.setattr(f"viewer.runs.runs_site.{name}", function)

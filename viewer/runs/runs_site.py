@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 from designer.sample import Design
 from trainer.disk import plain_files
 from viewer.reading import read_run
-from viewer.run import Words, compare_page, run_page
+from viewer.run import KeptRuns, Words, compare_page, run_page
 from viewer.runs.list_page import list_page
 from viewer.runs.matrix import best_and_worst
 from viewer.runs.question_tree import design_of, read_tree
@@ -47,6 +47,7 @@ class RunsSite:
         self.folder = folder.resolve()
         self.index = TraceIndex(self.folder)
         self._words = words
+        self._kept = KeptRuns()
 
     def page(self, route: str) -> Page:
         kind, rest = _split(route)
@@ -116,7 +117,7 @@ class RunsSite:
         file = self._trace(path)
         design = _design_beside(file)
         graph = design.graph if design is not None else None
-        return run_page(read_run(file), graph=graph, words=self._words, base=f"run/{path}", first=first)
+        return run_page(self._kept.of(file), graph=graph, words=self._words, base=f"run/{path}", first=first)
 
     def _compare(self, left: str, right: str) -> Page:
         files = self._trace(left), self._trace(right)
