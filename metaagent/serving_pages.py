@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metaagent.terminal import note, usage_error
+import typer
+
+from metaagent.terminal import note, print_failure, usage_error
+from workflow.failures import MetaAgentError
 
 if TYPE_CHECKING:
     from viewer import Site, WorkSite
@@ -44,9 +47,9 @@ def _open(address: str, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def viewing(wanted: bool, problem: str, *, designs: bool = True) -> Iterator[WorkSite | None]:
+def viewing(wanted: bool, problem: str, *, designs: bool = True, as_json: bool = False) -> Iterator[WorkSite | None]:
     """A page of what the block does, if it is wanted: it is told what happens, and stays until Ctrl-C once that is
-    done."""
+    done, or has failed, which is told at once."""
     if not wanted:
         yield None
         return
@@ -54,7 +57,13 @@ def viewing(wanted: bool, problem: str, *, designs: bool = True) -> Iterator[Wor
 
     site = WorkSite(problem, designs=designs)
     with opened(site):
-        yield site
+        try:
+            yield site
+        except MetaAgentError as error:
+            site.failed(str(error))
+            code = print_failure(error, as_json)
+            wait_for_the_end()
+            raise typer.Exit(code) from error
         wait_for_the_end()
 
 
@@ -77,6 +86,6 @@ def viewing_training(wanted: bool, folder: Path) -> Iterator[None]:
 
 def wait_for_the_end() -> None:
     """Until Ctrl-C, which ends the serving and not the command."""
-    note("Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
+        note("Ctrl-C ends it")
         threading.Event().wait()

@@ -47,6 +47,7 @@ class WorkSite:
         self._written = ""
         self._designs: Sequence[Designed] = ()
         self._runs = False
+        self._failure = ""
         self._events: list[Event] = []
         self._changes = 0
         self._lock = threading.Lock()
@@ -66,6 +67,12 @@ class WorkSite:
         failure = "it has not passed its check, and was not run"
         self.designed([Designed(by=name, program=program, findings=findings, failure=failure)])
 
+    def failed(self, why: str) -> None:
+        """What was begun has no end: the engine failed, there is no jail, and the like."""
+        with self._lock:
+            self._failure = why
+            self._changes += 1
+
     def runs(self, graph: GraphNode | None) -> None:
         """A program is begun; `graph` is its graph, as its check has it."""
         with self._lock:
@@ -81,7 +88,7 @@ class WorkSite:
 
     def page(self, route: str) -> Page:
         with self._lock:
-            events, graph, written = list(self._events), self._graph, self._written
+            events, graph, written, failure = list(self._events), self._graph, self._written, self._failure
         if route not in (DESIGN, RUN):
             raise NoSuchPage(f"there is no page {route!r}")
         if route == RUN and self._runs:
@@ -94,6 +101,7 @@ class WorkSite:
                 designs=self._designs,
                 designing=self.home == DESIGN,
                 written=written,
+                failure=failure,
                 run=link(RUN) if self._runs else "",
             ),
         )

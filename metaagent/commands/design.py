@@ -324,7 +324,7 @@ def main(
         note("the template bank gives one design; --samples needs an engine")
     if save is not None:
         check_output(save, PROGRAM)
-    with viewing(view, text) as site:
+    with viewing(view, text, as_json=as_json) as site:
         report = asyncio.run(
             _design(
                 text,

@@ -349,7 +349,7 @@ def main(
     sampling = validated(Sampling, temperature=temperature, max_tokens=max_tokens)
     settings = RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox, cache=cache)
     source = read_text(program)
-    with viewing(view, text, designs=False) as site:
+    with viewing(view, text, designs=False, as_json=as_json) as site:
         report, record = asyncio.run(run_file(source, text, str(program), engine, settings, trace, site))
         if as_json:
             print_json(report)

@@ -92,12 +92,17 @@ def command(function: Callable[P, ExitCode]) -> Callable[P, None]:
         except Stop as stop:
             code = _report(str(stop), _STOPS.get(stop.code, "stopped"), stop.code, as_json, stop.then)
         except MetaAgentError as error:
-            code = _report(str(error), error.kind, FAILURE_CODES[error.kind], as_json)
+            code = print_failure(error, as_json)
         except KeyboardInterrupt:
             code = _report("interrupted", "interrupted", ExitCode.INTERRUPTED, as_json)
         raise typer.Exit(code)
 
     return run
+
+
+def print_failure(error: MetaAgentError, as_json: bool) -> ExitCode:
+    """Tell what ended a command, and with which code it ends."""
+    return _report(str(error), error.kind, FAILURE_CODES[error.kind], as_json)
 
 
 def _report(message: str, kind: str, code: ExitCode, as_json: bool, then: str = "") -> ExitCode:

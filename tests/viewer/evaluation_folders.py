@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from viewer.evaluation.attempt_rows import Row, row_of
 from workflow import AgentNode, EnsembleNode, Workflow
 from workflow.completion import Usage
 from workflow.graph import describe
-from workflow.labels import HIDDEN
 from workflow.usage import Tally
 
 SINGLE = describe(Workflow("w").add_node(AgentNode("Solver", "Solve it.")))
@@ -100,40 +97,3 @@ def folder_of(path: Path, attempts: Iterable[Attempt], **made_by: Any) -> Path:
 
 def rows_of(attempts: Iterable[Attempt]) -> list[Row]:
     return [row_of(each, line, 100 * line) for line, each in enumerate(attempts, 1)]
-
-
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.wrong: list[str] = []
-        self.text: list[str] = []
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        self.text.append(" ")
-        if tag in ("iframe", "object", "embed", "img", "link", "meta", "base", "style", "svg"):
-            self.wrong.append(f"<{tag}>")
-        if tag == "script" and values.get("type") != "application/json":
-            self.wrong.append("a script")
-        for name, value in attrs:
-            if name.startswith("on") or name in ("src", "srcdoc", "action", "formaction", "style", "autofocus"):
-                self.wrong.append(f"{tag} {name}={value}")
-        if "href" in values:
-            self.links.append(values["href"] or "")
-            if not self.links[-1].startswith("#/"):
-                self.wrong.append(f"a link to {values['href']}")
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def read_page(body: str) -> tuple[str, list[str]]:
-    """The text of a page with its white space made one, and its links. Raises AssertionError where something in it
-    could do anything, or cannot be seen."""
-    reader = _Reader()
-    reader.feed(body)
-    assert reader.wrong == []
-    unseen = HIDDEN.search(re.sub(r"[\n\t]", "", body))
-    assert unseen is None, ascii(unseen[0])
-    return " ".join("".join(reader.text).split()), reader.links

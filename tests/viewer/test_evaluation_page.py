@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from evaluation_folders import ENSEMBLE, HOSTILE, attempt, folder_of, read_page, rejected
+from evaluation_folders import ENSEMBLE, HOSTILE, attempt, folder_of, rejected
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inert import text_and_links, text_of
 
 from trainer.evaluate import Attempt, report_of
 from viewer.evaluation.attempt_pages import attempt_page, attempts_page, chosen
@@ -43,7 +44,7 @@ def specs(body: str) -> list[dict]:
 
 def test_the_figures_of_the_page_are_the_reports(evaluation: Evaluation) -> None:
     report, body = report_of(SOME), str(evaluation_page(evaluation, PLACE).body)
-    text, links = read_page(body)
+    text, links = text_and_links(body)
     assert report.accuracy is not None
     rate = report.accuracy
     assert f"Accuracy {percent(rate.estimate)} [{100 * rate.low:.1f}, {100 * rate.high:.1f}]" in text
@@ -65,7 +66,7 @@ def test_the_figures_of_the_page_are_the_reports(evaluation: Evaluation) -> None
 def test_pass_at_k_is_said_where_it_says_something(tmp_path: Path) -> None:
     twice = [attempt(name, number, name == "a" and number == 0) for name in "ab" for number in range(2)]
     body = evaluation_page(EvaluationReader(folder_of(tmp_path, twice)).read(), PLACE).body
-    assert "pass@1 25.0 %, pass@2 50.0 %" in read_page(str(body))[0]
+    assert "pass@1 25.0 %, pass@2 50.0 %" in text_of(str(body))
 
 
 def test_its_charts_hold_the_same_numbers(evaluation: Evaluation) -> None:
@@ -101,16 +102,16 @@ def test_money_is_shown_where_it_is_known(tmp_path: Path) -> None:
     paid = {"executor": Tally(calls=1, usage=Usage(prompt_tokens=5, completion_tokens=5, cost_usd=0.25))}
     found = EvaluationReader(folder_of(tmp_path, [attempt("a", usage=paid), attempt("b")])).read()
     body = str(evaluation_page(found, PLACE).body)
-    assert "Cost $0.25 as far as prices are known" in read_page(body)[0]
+    assert "Cost $0.25 as far as prices are known" in text_of(body)
     assert any(spec["layer"][0]["encoding"]["x"]["title"] == "dollars per attempt" for spec in specs(body))
     assert groups_of(found.rows, lambda row: "all")["all"].cost_usd == 0.25
-    assert "$0.25" in read_page(str(attempts_page(found, {}, PLACE).body))[0]
+    assert "$0.25" in text_of(str(attempts_page(found, {}, PLACE).body))
 
 
 def test_an_evaluation_without_attempts_has_a_page(tmp_path: Path) -> None:
     found = EvaluationReader(folder_of(tmp_path, [])).read()
-    assert "no attempts yet" in read_page(str(evaluation_page(found, PLACE).body))[0]
-    assert "No attempt yet" in read_page(str(attempts_page(found, {}, PLACE).body))[0]
+    assert "no attempts yet" in text_of(str(evaluation_page(found, PLACE).body))
+    assert "No attempt yet" in text_of(str(attempts_page(found, {}, PLACE).body))
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with (folder / "results.jsonl").open("a") as file:
         file.write("<b>no</b> JSON\n" * 30 + '{"half')
     (folder / "evaluation.json").write_text("<i>")
-    text, _ = read_page(str(evaluation_page(EvaluationReader(folder).read(), PLACE).body))
+    text = text_of(str(evaluation_page(EvaluationReader(folder).read(), PLACE).body))
     assert "30 broken lines of results.jsonl are left out" in text
     assert "line 10 Invalid JSON" in text
     assert "And 10 more." in text
@@ -148,14 +149,14 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
 )
 def test_attempts_are_found(evaluation: Evaluation, asked: dict[str, str], lines: list[int]) -> None:
     assert [row.line for row in chosen(evaluation.rows, asked)] == lines
-    _, links = read_page(str(attempts_page(evaluation, asked, PLACE).body))
+    _, links = text_and_links(str(attempts_page(evaluation, asked, PLACE).body))
     assert [link for link in links if link.startswith("#/attempt/")] == [f"#/attempt/{line}" for line in lines]
 
 
 def test_a_long_table_is_cut_into_pages(tmp_path: Path) -> None:
     many = [attempt(f"p{number}", task="a & b = c") for number in range(450)]
     found = EvaluationReader(folder_of(tmp_path, many)).read()
-    text, links = read_page(str(attempts_page(found, {"task": "a & b = c", "page": "2"}, PLACE).body))
+    text, links = text_and_links(str(attempts_page(found, {"task": "a & b = c", "page": "2"}, PLACE).body))
     assert "201 to 400 of 450." in text
     assert sum(link.startswith("#/attempt/") for link in links) == 200
     (before, after) = [link for link in links if "page=" in link]
@@ -164,7 +165,7 @@ def test_a_long_table_is_cut_into_pages(tmp_path: Path) -> None:
     assert split_route("attempts?task=a+%26+b+%3D+c&page=3") == ("attempts", {"task": "a & b = c", "page": "3"})
     assert after.endswith("page=3")
     for page in ("99", "-1", "x", "", "9" * 400, "٣"):
-        assert "of 450" in read_page(str(attempts_page(found, {"page": page}, PLACE).body))[0]
+        assert "of 450" in text_of(str(attempts_page(found, {"page": page}, PLACE).body))
 
 
 def test_an_attempts_page_says_why_and_leads_on(tmp_path: Path) -> None:
@@ -173,13 +174,13 @@ def test_an_attempts_page_says_why_and_leads_on(tmp_path: Path) -> None:
         rejected("p", 1, program="a = 1\n  b = 2\n", message="line 2: unexpected indent"),
     ]
     found = EvaluationReader(folder_of(tmp_path, attempts)).read()
-    text, links = read_page(str(attempt_page(attempts[0], found.rows[0], found, PLACE).body))
+    text, links = text_and_links(str(attempt_page(attempts[0], found.rows[0], found, PLACE).body))
     assert "p, attempt 0: right Verdict correct" in text
     assert "#/run/traces/p-0.jsonl" in links
     assert "Further attempts at this problem: 1 wrong" in text
     assert "executor 2 0 40 8 – 3, 5" in text
     body = str(attempt_page(attempts[1], found.rows[1], found, PLACE).body)
-    text, links = read_page(body)
+    text, links = text_and_links(body)
     assert "Program rejected line 2: unexpected indent" in text
     assert 'class="line marked" id="line-2"' in body
     assert not any(link.startswith("#/run/") for link in links)
@@ -207,7 +208,7 @@ def test_the_page_of_changes_says_which_role_brought_them(tmp_path: Path) -> Non
     sides = both(tmp_path, before, after)
     changes = compare(sides.before.rows, sides.after.rows)
     body = str(changes_page(changes, sides).body)
-    text, links = read_page(body)
+    text, links = text_and_links(body)
     assert "Compared 5 attempts at 5 problems." in text
     assert "Accuracy 20.0 % [3.6, 62.4], then 60.0 % [23.1, 88.2]" in text
     assert "Difference +40.0 [" in text
@@ -230,7 +231,7 @@ def test_several_attempts_are_compared_by_pass_rates(tmp_path: Path) -> None:
     before = [attempt(name, number, number < right) for name, right in (("a", 0), ("b", 2)) for number in range(2)]
     after = [attempt(name, number, number < right) for name, right in (("a", 2), ("b", 1)) for number in range(2)]
     sides = both(tmp_path, before, after)
-    text, links = read_page(str(changes_page(compare(sides.before.rows, sides.after.rows), sides).body))
+    text, links = text_and_links(str(changes_page(compare(sides.before.rows, sides.after.rows), sides).body))
     assert "1 have a higher pass rate, 1 a lower one, 0 the same" in text
     assert "McNemar" not in text
     assert "before ↓ after → 0 1 2 0 0 0 1 1 0 0 0 2 0 1 0" in text
@@ -241,10 +242,10 @@ def test_several_attempts_are_compared_by_pass_rates(tmp_path: Path) -> None:
 def test_evaluations_with_nothing_in_common_are_said_to(tmp_path: Path) -> None:
     sides = both(tmp_path, [attempt("a")], [attempt("b")])
     changes = compare(sides.before.rows, sides.after.rows)
-    text, _ = read_page(str(changes_page(changes, sides).body))
+    text = text_of(str(changes_page(changes, sides).body))
     assert "No attempt is in both" in text
     assert "1 attempts are in SFT alone. 1 are in RL alone." in text
-    assert "0 are compared" in read_page(str(changed_page(changes, {}, sides).body))[0]
+    assert "0 are compared" in text_of(str(changed_page(changes, {}, sides).body))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_attempts_that_changed_are_found(tmp_path: Path, asked: dict[str, str], 
     after = [attempt(name, 0, name in "abd", structure="reflection" if name == "b" else "single") for name in "abcd"]
     sides = both(tmp_path, before, after)
     body = changed_page(compare(sides.before.rows, sides.after.rows), asked, sides).body
-    _, links = read_page(str(body))
+    _, links = text_and_links(str(body))
     assert [link[-1] for link in links if link.startswith("#/attempt/")] == [str("abcd".index(p) + 1) for p in problems]
 
 
@@ -292,7 +293,7 @@ def test_hostile_texts_do_nothing(tmp_path: Path) -> None:
         pages += [changed_page(changes, {"problem": text}, hostile), changed_page(changes, asked, hostile)]
     pages += [attempt_page(after_reader.attempt(row), row, found, place) for row in found.rows]
     for page in pages:
-        text, _ = read_page(str(page.body))
+        text = text_of(str(page.body))
         assert len(page.body) < 200_000
         for spec in specs(str(page.body)):
             assert not {"calculate", "filter", "expr", "signal", "url"} & set(re.findall(r'"(\w+)":', json.dumps(spec)))
@@ -307,9 +308,9 @@ def test_any_text_is_shown_as_text(tmp_path_factory, problem: str, verdict: str,
     folder = tmp_path_factory.mktemp("evaluation")
     reader = EvaluationReader(folder_of(folder, [rejected(problem, verdict=verdict, task=task, message=verdict)]))
     found = reader.read()
-    read_page(str(evaluation_page(found, PLACE).body))
-    read_page(str(attempts_page(found, {"words": verdict}, PLACE).body))
-    read_page(str(attempt_page(reader.attempt(found.rows[0]), found.rows[0], found, PLACE).body))
+    text_of(str(evaluation_page(found, PLACE).body))
+    text_of(str(attempts_page(found, {"words": verdict}, PLACE).body))
+    text_of(str(attempt_page(reader.attempt(found.rows[0]), found.rows[0], found, PLACE).body))
     page, asked = split_route(PLACE.route("attempts", problem=problem, verdict=verdict, task=task))
     given = {"problem": problem, "verdict": verdict, "task": task}
     assert (page, asked) == ("attempts", {name: value for name, value in given.items() if value})

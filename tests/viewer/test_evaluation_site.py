@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from evaluation_folders import HOSTILE, STARTED, attempt, folder_of, read_page, rejected
+from evaluation_folders import HOSTILE, STARTED, attempt, folder_of, rejected
+from inert import text_and_links, text_of
 
 from trainer.disk import line_of
 from trainer.evaluate import RESULTS
@@ -68,7 +69,7 @@ def test_every_route_has_its_page(site: EvaluationSite) -> None:
         ),
     }
     for route, text in said.items():
-        found, _ = read_page(str(site.page(route).body))
+        found = text_of(str(site.page(route).body))
         assert text in found, route
         assert site.version(route)
     assert site.home == "changes"
@@ -87,17 +88,17 @@ def test_every_link_leads_to_a_page_but_to_traces_that_are_gone(site: Evaluation
         except NoSuchPage:
             dead.add(route)
             continue
-        _, links = read_page(body)
+        _, links = text_and_links(body)
         waiting += [urllib.request.unquote(link.removeprefix("#/")) for link in links]
     assert len(seen) > 25
     assert all("gone.jsonl" in route for route in dead)
 
 
 def test_an_attempt_leads_to_the_same_one_elsewhere(site: EvaluationSite) -> None:
-    text, links = read_page(str(site.page("attempt/1").body))
+    text, links = text_and_links(str(site.page("attempt/1").body))
     assert "In SFT wrong, single; both runs side by side" in text
     assert "#/compare?left=traces%252Fa-0.jsonl&right=traces%252Fa-0.jsonl" in links
-    text, links = read_page(str(site.page("before/attempt/3").body))
+    text, links = text_and_links(str(site.page("before/attempt/3").body))
     assert "In RL right" in text
     assert "#/compare?left=traces%252Fc-0.jsonl&right=traces%252Fgone.jsonl" in links
 
@@ -159,8 +160,8 @@ def test_a_page_is_made_again_when_its_files_change(site: EvaluationSite, tmp_pa
         file.write(line_of(attempt("d")))
     assert site.version("evaluation") != version
     assert site.version("run/traces/a-0.jsonl") == run
-    assert "4 at 4 problems" in read_page(str(site.page("evaluation").body))[0]
-    assert "1 are in RL alone" in read_page(str(site.page("changes").body))[0]
+    assert "4 at 4 problems" in text_of(str(site.page("evaluation").body))
+    assert "1 are in RL alone" in text_of(str(site.page("changes").body))
     with (tmp_path / "RL" / "traces/a-0.jsonl").open("a") as file:
         file.write(STARTED)
     assert site.version("run/traces/a-0.jsonl") != run
@@ -202,7 +203,7 @@ def test_a_hostile_evaluation_is_written_and_served(tmp_path: Path) -> None:
     site = EvaluationSite(folder, before)
     for route in site.routes():
         try:
-            read_page(str(site.page(route).body))
+            text_of(str(site.page(route).body))
         except NoSuchPage:
             assert "run/" in route or "compare" in route  # there are no such files
     document.write(site, tmp_path / "page.html")
@@ -212,7 +213,7 @@ def test_a_hostile_evaluation_is_written_and_served(tmp_path: Path) -> None:
     with serving(site) as server:
         with urllib.request.urlopen(server.address + "page?route=" + quote("attempts?page=1")) as answer:
             page = json.load(answer)
-        read_page(page["html"])
+        text_of(page["html"])
         with urllib.request.urlopen(server.address + "version?route=evaluation") as answer:
             assert answer.read().decode() == site.version("evaluation")
 
@@ -227,6 +228,6 @@ def test_many_attempts_are_opened_in_seconds(tmp_path: Path) -> None:
             file.writelines(line.replace("PROBLEM", f"problem-{problem}") for line in lines)
     began = time.process_time()
     site = EvaluationSite(folder)
-    assert "20,000 at 5,000 problems" in read_page(str(site.page("evaluation").body))[0]
-    assert "1 to 200 of 10,000" in read_page(str(site.page("attempts?right=yes").body))[0]
+    assert "20,000 at 5,000 problems" in text_of(str(site.page("evaluation").body))
+    assert "1 to 200 of 10,000" in text_of(str(site.page("attempts?right=yes").body))
     assert time.process_time() - began < 10

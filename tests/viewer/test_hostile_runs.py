@@ -11,7 +11,7 @@ import pytest
 from any_events import any_event
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inert import text_of
+from inert import read_page, text_of
 from made_runs import HOSTILE, agent, made, turn
 
 from viewer.reading.traces import read_trace
@@ -41,6 +41,19 @@ from workflow.trace import (
     TurnRewarded,
     Valued,
 )
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        *("<script>x</script>", "<img src=x>", "<iframe></iframe>", "<svg></svg>", "<p onclick=x>", "<form action=x>"),
+        *("<a href='javascript:x'>", "<a href='http://x'>", "<p style='background:url(x)'>", "<!-- x -->", "<!x>"),
+        *("\u202e", "<p title='\u202e'>", "<p id=a><p id=a>", "<button data-goto=nowhere>"),
+    ],
+)
+def test_what_could_do_something_on_a_page_is_seen(html: str) -> None:
+    assert read_page("<p>good</p>").wrong == []
+    assert read_page(f"<p>good</p>{html}").wrong != []
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -65,6 +65,18 @@ def test_a_program_that_may_not_run_is_shown_with_what_was_found() -> None:
         assert part in said, said
 
 
+def test_what_failed_is_shown_with_what_had_been_written() -> None:
+    site = WorkSite("What is 1 + 1?")
+    site.written("from work")
+    before = site.version("design")
+    site.failed(f"the engine is gone {HOSTILE}")
+    assert site.version("design") != before
+    said = text_of(site.page("design").body)
+    assert "Failed the engine is gone <script>alert(1)</script>\\u202e" in said
+    assert "Written until then from work" in said
+    assert "Being written" not in said
+
+
 def test_who_may_yet_be_asked_is_not_called_unasked() -> None:
     site = WorkSite("What is 1 + 1?", designs=False)
     site.runs(GraphNode(kind="Workflow", base="Workflow", name="w", children=[

@@ -17,6 +17,7 @@ import pytest
 from command_line import document, invoke
 
 from metaagent.demo import PROGRAM, REPLAY, text
+from metaagent.terminal import ExitCode
 from workflow.completion import Completion
 from workflow.trace import AgentTurn, RunEnded, RunStarted, Trace
 
@@ -127,6 +128,12 @@ def address_of(process: subprocess.Popen[str]) -> str:
     raise AssertionError(f"no address, and the end: {process.wait(timeout=10)}")
 
 
+def waits(process: subprocess.Popen[str]) -> bool:
+    """Whether it has said that Ctrl-C ends it, from when on it does."""
+    assert process.stderr is not None
+    return any("Ctrl-C ends it" in line for line in process.stderr)
+
+
 def test_a_trace_is_served_until_ctrl_c(trace: Path) -> None:
     process = served("view", str(trace), "--serve", "--no-browser")
     try:
@@ -151,8 +158,36 @@ def test_a_run_is_seen_after_it_has_ended(trace: Path, tmp_path: Path, monkeypat
             page = answer.read()
         assert b"MathSolver" in page
         assert b"The run answered" in page
+        assert waits(process)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize(("command", "more"), [("design", []), ("design", ["--json"]), ("run", [])])
+def test_what_failed_is_seen_until_ctrl_c(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, more: list[str]
+) -> None:
+    monkeypatch.setenv("BROWSER", "true")
+    (tmp_path / "none.jsonl").write_text("")
+    program = [str(tmp_path / "program.py")] if command == "run" else []
+    process = served(command, *program, PROBLEM, "-e", f"replay:{tmp_path / 'none.jsonl'}", "--view", *more)
+    try:
+        address = address_of(process)
+        told = process.stdout if command == "run" or more else process.stderr
+        assert told is not None
+        failure = next(line for line in told if "was not recorded" in line)
+        if more:
+            assert json.loads(failure)["error"]["exit_code"] == ExitCode.INFRASTRUCTURE
+        with urllib.request.urlopen(f"{address}page?route={command}", timeout=20) as answer:
+            assert b"was not recorded" in answer.read()
+        assert waits(process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == ExitCode.INFRASTRUCTURE
+        assert process.stderr is not None
+        assert "was not recorded" not in process.stderr.read()  # it is told once
     finally:
         process.kill()
         process.communicate(timeout=20)
