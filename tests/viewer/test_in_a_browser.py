@@ -93,6 +93,10 @@ class Browser:
         for key in keys:
             self.driver.switch_to.active_element.send_keys(key)
 
+    def ask_no_more(self) -> None:
+        """Before its server ends."""
+        self.driver.execute_script("window.fetch = () => new Promise(() => {})")
+
     def route(self) -> str:
         return self.driver.execute_script("return decodeURIComponent(location.hash)")
 
@@ -340,6 +344,7 @@ def test_a_page_that_failed_is_tried_again_and_followed(browser: Browser) -> Non
         assert site.asked == asked, "what fails is not asked for again and again"
         site.fails, site.changed = 0, 3
         browser.see("here it is, 3")
+        browser.ask_no_more()
     browser.driver.get_log("browser")  # it may complain of these failures
 
 
@@ -362,6 +367,7 @@ def test_going_back_ends_at_the_first_page(browser: Browser, tmp_path: Path) -> 
         browser.see("The run answered")
         browser.press("u")
         browser.see("3 traces")
+        browser.ask_no_more()
     assert browser.complaints() == []
 
 
@@ -396,5 +402,6 @@ def test_long_names_do_not_widen_a_page_beyond_a_phone(what: str, browser: Brows
             browser.open(server.address)
             time.sleep(0.5)
             assert browser.driver.execute_script(WIDER) == [390, []]
+            browser.ask_no_more()
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

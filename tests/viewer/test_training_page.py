@@ -429,7 +429,7 @@ def test_what_was_not_finite_is_shown_as_no_number(tmp_path: Path) -> None:
     run = read_run(folder)
     assert len(run.steps) == 4 * STAGE
     for page in (page_of(run), step_page(run, 7, [])):
-        shown = " ".join(text_of(page).split())
+        shown = " ".join(text_of(page.body).split())
         assert "nan" not in shown.lower().split()
         assert not re.search(r"[+]nan|nan %", shown)
         assert "correct –, solved –" in shown
