@@ -26,6 +26,7 @@ from workflow.text import (
     fences,
     kept,
     marked_lines,
+    stands_in,
     without_blocks,
     without_lines,
 )
@@ -46,8 +47,6 @@ the whole prompt."""
 
 SEARCHED = 1 << 20
 """Characters of replies, the latest first, that are searched for an answer that nobody could grade."""
-OCCURRENCES = 1000
-"""Places in a reply that are looked at for such an answer."""
 
 _TAG = re.compile(r"</?(?:solution|delivery)>", re.IGNORECASE)
 _DOMAINS: tuple[Domain, ...] = ("math", "code")
@@ -155,7 +154,7 @@ class Authorship:
             room -= len(said.text)
             if room < 0:
                 return None
-            if text and (_stands_in(text, said.text) or (len(lines) > 1 and lines <= _lines(said.text))):
+            if text and (stands_in(text, said.text) or (len(lines) > 1 and lines <= _lines(said.text))):
                 return said.agent
             if handed_on[1] == "delivery" and handed_on == delivery(said.text):
                 return said.agent
@@ -270,25 +269,3 @@ def _texts_in(tools: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def _lines(text: str) -> set[str]:
     return {line.strip() for line in text.splitlines() if line.strip()}
-
-
-def _stands_in(text: str, reply: str) -> bool:
-    """Whether `text` stands there as it is, not as part of a longer word or number: 5 is not in 15, -5 or 5.2."""
-    at = -len(text)
-    for _ in range(OCCURRENCES):
-        at = reply.find(text, at + len(text))
-        if at < 0:
-            return False
-        before, after = reply[max(0, at - 2) : at], reply[at + len(text) : at + len(text) + 2]
-        negative = text[0].isdigit() and before.endswith("-")
-        if not negative and not _goes_on(text[0], before[::-1]) and not _goes_on(text[-1], after):
-            return True
-    return False
-
-
-def _goes_on(edge: str, beyond: str) -> bool:
-    """Whether the word or number that ends in `edge` has more of it in `beyond`, the characters next to it."""
-    if not edge.isalnum() or not beyond:
-        return False
-    following = beyond[0]
-    return following.isalnum() or following == "_" or (following in ".," and beyond[1:].isdigit())

@@ -18,13 +18,13 @@ from importlib import resources
 from pathlib import Path
 from urllib.parse import unquote
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from viewer.html import render
 from viewer.sites import NoSuchPage, Page, Site
 
 MOST_BYTES = 30_000_000
-"""Of a file: pages that no longer fit are left out, and said to be."""
+"""Of a file as a whole: pages that no longer fit are left out, and said to be."""
 MOST_MISFITS = 20
 """Pages that are made in vain before a file counts as full."""
 _CHART, _GRAPH = "data-chart", "data-graph"
@@ -74,7 +74,8 @@ def write(site: Site, out: Path, most_bytes: int = MOST_BYTES) -> Written:
     """Write one file with the first page, then those that the site puts first, then what these lead to, as far as they
     fit. Raises what `Site.page` raises for the first, and OSError."""
     waiting = deque(dict.fromkeys([site.home, *site.routes()]))  # a site that is still reading has then read all
-    seen, pages, size, left_out = set(waiting), dict[str, Page](), 0, 0
+    seen, pages, left_out = set(waiting), dict[str, Page](), 0
+    size = len(_document(site, {}, scripts(), "'none'", live=False).encode())
     while waiting:
         route = waiting.popleft()
         if left_out >= MOST_MISFITS:
@@ -86,11 +87,12 @@ def write(site: Site, out: Path, most_bytes: int = MOST_BYTES) -> Written:
             if not pages:
                 raise
             continue  # gone meanwhile
-        if pages and size + len(page.body) > most_bytes:
+        taken = len(_as_template(route, page).encode(errors="replace"))
+        if pages and size + taken > most_bytes:
             left_out += 1
             continue
         pages[route] = page
-        size += len(page.body)
+        size += taken
         found = [each for each in leads_to(page) if each not in seen]
         waiting.extend(found)
         seen.update(found)
@@ -99,6 +101,11 @@ def write(site: Site, out: Path, most_bytes: int = MOST_BYTES) -> Written:
     text = _document(site, pages, used, "'none'", live=False)
     out.write_text(text, encoding="utf-8")
     return Written(len(pages), left_out, len(text.encode()))
+
+
+def _as_template(route: str, page: Page) -> str:
+    """What a page takes in a file, about."""
+    return f'<template data-route="{escape(route)}" data-title="{escape(page.title)}">{page.body}</template>\n'
 
 
 def leads_to(page: Page) -> list[str]:

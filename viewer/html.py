@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,14 @@ def one_line(text: str, most: int = LONGEST_LINE) -> str:
     """A name or an excerpt as a part of one line."""
     text = " ".join(visible(text[: 4 * most]).split())
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def folded(text: str) -> str:
+    """What counts where words are looked for: neither case, nor accents, nor another form of the same characters."""
+    if text.isascii():
+        return text.lower()
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(each for each in plain if not unicodedata.combining(each)).casefold()
 
 
 def long_text(text: str, longest: int = LONGEST) -> Markup:
@@ -103,11 +112,22 @@ def figure(number: float | None, digits: int = 3) -> str:
     """A number with so many significant digits, `–` for none."""
     if number is None or number != number:
         return "–"
-    return count(number) if not abs(number) < 10**digits else f"{number:.{digits}g}"
+    told = f"{number:.{digits}g}"
+    return count(number) if not abs(number) < 10**digits or "e+" in told else told  # 999.6 has four digits
+
+
+def fixed(number: float | None, digits: int = 1) -> str:
+    """With so many digits behind the point."""
+    return "–" if number is None or not math.isfinite(number) else f"{number:.{digits}f}"
+
+
+def signed(number: float | None, digits: int = 3) -> str:
+    """A difference."""
+    return "–" if number is None or not math.isfinite(number) else f"{number:+.{digits}f}"
 
 
 def percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
+    return "–" if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
 
 
 def seconds(taken: float | None) -> str:
@@ -129,7 +149,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for function in (shown, one_line, long_text, python, data, count, figure, percent, seconds):
+    for function in (shown, one_line, long_text, python, data, count, figure, fixed, signed, percent, seconds):
         made.filters[function.__name__] = function
     return made
 

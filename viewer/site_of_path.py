@@ -10,11 +10,11 @@ from pathlib import Path
 
 from trainer.evaluate import RESULTS
 from trainer.evaluate import SETTINGS as EVALUATION
-from trainer.run import CONFIG, METRICS, TRACES
+from trainer.run import CONFIG, METRICS
 from viewer.evaluation import EvaluationSite
 from viewer.reading import read_run
 from viewer.run import RunSite, Words
-from viewer.runs import RunsSite
+from viewer.runs import RunsSite, Walk
 from viewer.sites import Site
 from viewer.training import TrainingSite
 from workflow.graph import GraphNode
@@ -52,11 +52,14 @@ def open_site(
         return EvaluationSite(path, before, words)
     if (path / METRICS).exists() or (path / CONFIG).exists():
         return TrainingSite(path, words)
-    if next((path / TRACES if (path / TRACES).is_dir() else path).rglob("*.jsonl"), None) is not None:
+    walk = Walk(path)
+    if next(walk.batches(), None) is not None:
         return RunsSite(path, words)
+    told = "links and folders whose names begin with a dot are not followed"
+    passed_over = f" ({told}: {walk.passed_over:,})" if walk.passed_over else ""
     raise NothingToShow(
-        f"{path} holds no traces. Fix: name a folder that `metaagent train` or `eval` wrote with --out, or a trace "
-        "that `metaagent run` wrote with --trace"
+        f"{path} holds no traces{passed_over}. Fix: name a folder that `metaagent train` or `eval` wrote with --out, "
+        "or a trace that `metaagent run` wrote with --trace"
     )
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
+OCCURRENCES = 1000
+"""Places in a text that are looked at for another one that is to stand there as it is."""
 DELIVERY_EXCERPT = 2000
 """Longest excerpt, in characters, that is handed on when an agent marked nothing as its delivery."""
 
@@ -256,3 +258,25 @@ def verdict(text: str) -> bool | None:
             last = matches[-1]
             return last["word"].upper() == "CORRECT" and not last["not"]
     return None
+
+
+def stands_in(text: str, reply: str) -> bool:
+    """Whether `text` stands there as it is, not as part of a longer word or number: 5 is not in 15, -5 or 5.2."""
+    at = -len(text)
+    for _ in range(OCCURRENCES):
+        at = reply.find(text, at + len(text))
+        if at < 0:
+            return False
+        before, after = reply[max(0, at - 2) : at], reply[at + len(text) : at + len(text) + 2]
+        negative = text[0].isdigit() and before.endswith("-")
+        if not negative and not _goes_on(text[0], before[::-1]) and not _goes_on(text[-1], after):
+            return True
+    return False
+
+
+def _goes_on(edge: str, beyond: str) -> bool:
+    """Whether the word or number that ends in `edge` has more of it in `beyond`, the characters next to it."""
+    if not edge.isalnum() or not beyond:
+        return False
+    following = beyond[0]
+    return following.isalnum() or following == "_" or (following in ".," and beyond[1:].isdigit())

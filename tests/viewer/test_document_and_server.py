@@ -15,7 +15,7 @@ import pytest
 from markupsafe import Markup
 
 from viewer import NoSuchPage, serving, write
-from viewer.document import asset
+from viewer.document import asset, served
 from viewer.sites import Page, link
 
 
@@ -44,13 +44,22 @@ class Pages:
 
 def test_a_file_holds_what_fits_and_says_how_much_does_not(tmp_path: Path) -> None:
     site = Pages({"first": "<p>one</p>", "large": "x" * 900, "small": "<p>two</p>"})
-    written = write(site, tmp_path / "page.html", most_bytes=500)
+    written = write(site, tmp_path / "page.html", most_bytes=len(served(site).encode()) + 500)
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert (written.pages, written.left_out) == (2, 1)
     assert written.bytes == len(text.encode())
     assert "one" in text
     assert "two" in text
     assert "xxx" not in text
+
+
+def test_bytes_are_counted_and_not_characters(tmp_path: Path) -> None:
+    site = Pages({"first": "<p>one</p>", **{f"page {number}": "多智能体" * 5_000 for number in range(60)}})
+    most = len(served(site).encode()) + 1_000_000
+    written = write(site, tmp_path / "page.html", most_bytes=most)
+    assert written.bytes == (tmp_path / "page.html").stat().st_size <= most
+    assert written.pages == 1 + 16
+    assert written.pages + written.left_out == 62
 
 
 def test_what_pages_lead_to_is_in_the_file_or_counted(tmp_path: Path) -> None:
@@ -65,7 +74,7 @@ def test_what_pages_lead_to_is_in_the_file_or_counted(tmp_path: Path) -> None:
     assert write(site, tmp_path / "page.html").pages == 3
     site.pages |= {f"n{number}": "x" * 1000 for number in range(100)}
     site.pages["first"] += "".join(f'<a href="#/n{number}">' for number in range(100))
-    written = write(site, tmp_path / "page.html", most_bytes=10_000)
+    written = write(site, tmp_path / "page.html", most_bytes=len(served(site).encode()) + 10_000)
     assert written.pages + written.left_out == 103
     assert 5 < written.pages < 15
 

@@ -72,7 +72,7 @@ def test_pass_at_k_is_said_where_it_says_something(tmp_path: Path) -> None:
 def test_its_charts_hold_the_same_numbers(evaluation: Evaluation) -> None:
     accuracy, structures, *costs = specs(str(evaluation_page(evaluation, PLACE).body))
     values = {datum["name"]: datum for datum in accuracy["layer"][0]["data"]["values"]}
-    assert list(values) == ["all attempts", "sums", "chains", "math", "code"]
+    assert list(values) == ["all attempts", "sums", "chains", "domain math", "domain code"]
     rate = report_of(SOME).by_task["sums"]
     told = [values["sums"][name] for name in ("value", "low", "high")]
     assert told == pytest.approx([rate.estimate, rate.low, rate.high], rel=1e-5)
@@ -84,6 +84,18 @@ def test_its_charts_hold_the_same_numbers(evaluation: Evaluation) -> None:
         "agent calls per attempt",
         "agent calls per attempt",
     ]
+
+
+def test_every_group_has_a_bar_of_its_own(tmp_path: Path) -> None:
+    """Whatever tasks are called: alike for long, as a domain, as the whole."""
+    tasks = ["x" * 60 + "1", "x" * 60 + "2", "math", "code", "domain math", "all attempts", "", " "]
+    found = [attempt(f"p{n}", 0, n % 2 == 0, task=task) for n, task in enumerate(tasks)]
+    found.append(attempt("q", 0, True, task="math", domain="code"))
+    page = evaluation_page(EvaluationReader(folder_of(tmp_path, found)).read(), PLACE)
+    (accuracy, *_) = specs(str(page.body))
+    names = [datum["name"] for datum in accuracy["layer"][0]["data"]["values"]]
+    assert len(names) == 1 + 7 + 2
+    assert len(set(names)) == len(names)
 
 
 def test_money_is_shown_where_it_is_known(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
         told = f"{names[0]}: {left.parts[-3]}; {names[1]}: {right.parts[-3]} at {' '.join(routes)}"
         return Page(title="two runs", body=Markup("<p>{}</p>").format(told))
 
+    monkeypatch.setattr("viewer.run.KeptRuns.of", lambda kept, path: path)
     functions = {"read_run": lambda path: path, "run_page": run_page, "compare_page": compare_page}
     for name, function in functions.items():
         monkeypatch.setattr(f"viewer.evaluation.evaluation_site.{name}", function)

@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 from evaluation_folders import attempt, folder_of
 from made_runs import made, turn
+from made_traces import write as write_trace
 from made_trees import SINGLE, by_seed, configured, designed, grown
+from markupsafe import Markup
 from training_folders import events as run_events
 from training_folders import report, training_folder, write_run
 
 from viewer import Designed, Site, WorkSite, open_site, serving, write
+from viewer.sites import Page
 from workflow.failures import Failure
 from workflow.trace import Answered, Printed, RunEnded, RunStarted, Trace
 
@@ -89,6 +92,10 @@ class Browser:
     def press(self, *keys: str) -> None:
         for key in keys:
             self.driver.switch_to.active_element.send_keys(key)
+
+    def ask_no_more(self) -> None:
+        """Before its server ends."""
+        self.driver.execute_script("window.fetch = () => new Promise(() => {})")
 
     def route(self) -> str:
         return self.driver.execute_script("return decodeURIComponent(location.hash)")
@@ -297,3 +304,104 @@ def test_pages_fit_a_phone(browser: Browser, tmp_path: Path, width: int) -> None
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.driver.set_window_size(1200, 900)
+
+
+class FailsOnce:
+    """A page that cannot be made at first."""
+
+    home = "page"
+
+    def __init__(self) -> None:
+        self.fails, self.asked, self.changed = 1, 0, 0
+
+    def page(self, route: str) -> Page:
+        self.asked += 1
+        if self.asked <= self.fails:
+            raise ValueError("not yet")
+        return Page(title="made", body=Markup("<p>here it is, {}</p>").format(self.changed))
+
+    def version(self, route: str) -> str:
+        return str(self.changed)
+
+    def routes(self) -> Iterator[str]:
+        yield self.home
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_page_that_failed_is_tried_again_and_followed(browser: Browser) -> None:
+    site = FailsOnce()
+    with serving(site) as server:
+        browser.open(server.address)
+        browser.see("here it is, 0")
+        site.changed = 1
+        browser.see("here it is, 1")
+        site.fails, site.asked, site.changed = 10**6, 0, 2
+        browser.see("not yet")
+        asked = site.asked
+        time.sleep(2.5)
+        assert site.asked == asked, "what fails is not asked for again and again"
+        site.fails, site.changed = 0, 3
+        browser.see("here it is, 3")
+        browser.ask_no_more()
+    browser.driver.get_log("browser")  # it may complain of these failures
+
+
+def test_going_back_ends_at_the_first_page(browser: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    for number in range(3):
+        write_trace(folder / f"{number}.jsonl")
+    with serving(open_site(folder)) as server:
+        browser.open(server.address)
+        browser.press("u", "u")
+        browser.see("3 traces")
+        browser.press("j", Keys.ENTER)
+        browser.see("The run answered")
+        browser.press("u")
+        browser.see("3 traces")
+        browser.press("u", "u")
+        time.sleep(0.3)
+        assert browser.driver.current_url.startswith(server.address)
+        browser.open(f"{server.address}#/run/1.jsonl")
+        browser.see("The run answered")
+        browser.press("u")
+        browser.see("3 traces")
+        browser.ask_no_more()
+    assert browser.complaints() == []
+
+
+LONG = "Verifier" * 9
+WIDER = """
+const sticksOut = (each) => each.getBoundingClientRect().right > 391 && !each.closest(".wide, .graph, pre, figure");
+const found = [...document.querySelectorAll("main *")].filter(sticksOut).map((each) => each.outerHTML.slice(0, 200));
+return [document.documentElement.scrollWidth, found];
+"""
+
+
+@pytest.mark.parametrize("what", ["run", "folder", "training", "evaluation"])
+def test_long_names_do_not_widen_a_page_beyond_a_phone(what: str, browser: Browser, tmp_path: Path) -> None:
+    program = (
+        f'from workflow import AgentNode, Workflow\nworkflow = Workflow("w").add_node(AgentNode("{LONG}", "Do."))\n'
+    )
+    path = tmp_path / LONG
+    if what == "training":
+        training_folder(path, [report(step, agents=[LONG]) for step in range(2)])
+    elif what == "evaluation":
+        folder_of(path, [attempt(f"{LONG}-{number}", task=LONG) for number in range(3)])
+    else:
+        turns = [turn(LONG, number, number + 1, text=f"\\boxed{{{LONG}}}") for number in range(2)]
+        run = made(*turns, Answered(t=3, text=f"\\boxed{{{LONG}}}", from_agent=LONG), program=program, question=LONG)
+        path.mkdir()
+        file = trace_file(path / f"{LONG}.jsonl", run.trace)
+        path = file if what == "run" else path
+    phone = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    try:
+        browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        with serving(open_site(path)) as server:
+            browser.open(server.address)
+            time.sleep(0.5)
+            assert browser.driver.execute_script(WIDER) == [390, []]
+            browser.ask_no_more()
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

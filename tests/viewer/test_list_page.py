@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 from made_traces import HOSTILE, events, failed, write
 
-from viewer.reading.trace_summary import TraceSummary
+from viewer.reading.trace_summary import LOOKED_THROUGH, TraceSummary
 from viewer.runs import list_page as pages
 from viewer.runs.index_answers import Indexed
 from viewer.runs.list_page import bytes_told, list_page, row
@@ -154,6 +154,7 @@ def test_hostile_texts_are_inert(index: TraceIndex) -> None:
         (Progress(files=9, to_read=9000, read=300), "Reading: 300 of 9,000 files are in the list, the newest first."),
         (Progress(looking=False, error="<b>"), "The list may be out of date: &lt;b&gt;."),
         (Progress(looking=False, unread_folders=2), "Folders that cannot be read and are left out: 2."),
+        (Progress(looking=False, passed_over=3), "Links and folders whose names begin with a dot are not followed: 3."),
         (Progress(looking=False, nameless=1), "Files left out, as their names are no text in UTF-8: 1."),
     ],
 )
@@ -171,6 +172,12 @@ def test_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     index.close()
     assert "No trace here." in page
     assert "<strong>0 traces</strong>" in page
+
+
+def test_of_a_large_trace_it_is_said_that_only_its_ends_were_looked_at() -> None:
+    for size, told in ((LOOKED_THROUGH, False), (LOOKED_THROUGH + 1, True)):
+        figures = row(Indexed("a.jsonl", None, None, None, None, TraceSummary(size=size))).figures
+        assert ("looked at at its ends alone" in figures) is told
 
 
 def test_sizes_and_times() -> None:

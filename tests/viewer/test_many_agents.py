@@ -3,8 +3,10 @@ counted."""
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from inert import text_of
@@ -13,9 +15,11 @@ from made_runs import made, turn
 from viewer import write
 from viewer.graphs.layout_cost import layout_cost
 from viewer.graphs.run_graph import MOST_BOXES, MOST_COST, RunGraph, run_graph
-from viewer.run import RunSite, run_page
+from viewer.run import KeptRuns, RunSite, run_page
+from viewer.run import known_run as run_module
 from viewer.run.program_lines import ProgramLines
 from viewer.run.run_page import MOST_AGENTS, MOST_ROWS
+from viewer.runs import RunsSite
 from workflow.trace import AgentTurn, Trace
 
 AGENTS = 3_000
@@ -81,6 +85,53 @@ def test_a_long_run_goes_on_without_what_stands_before_its_rows() -> None:
     assert ">A0</option>" not in second
     for body in (first, second):
         text_of(body)
+
+
+def test_what_is_found_of_a_run_is_found_once_for_all_its_pages(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lines = [*made(*one_after_the_other(4 * MOST_ROWS)).trace.lines()]
+    for number in range(2):
+        (tmp_path / f"{number}.jsonl").write_text("".join(lines), encoding="utf-8")
+    found: list[str] = []
+    known_run = run_module.known_run
+    monkeypatch.setattr(run_module, "known_run", lambda read: found.append(read.name) or known_run(read))
+    monkeypatch.setattr(sys.modules["viewer.run.run_page"], "known_run", None)
+    for site, pages in ((RunSite(tmp_path / "0.jsonl"), 5), (RunsSite(tmp_path), 2 + 2 * 5)):
+        assert write(site, tmp_path / "page.html").pages == pages
+        assert sorted(found) == ["0.jsonl", "1.jsonl"][: len(found)]
+        assert len(found) == len(set(found))
+        site.close()
+        found.clear()
+
+
+def test_a_run_that_has_changed_is_found_anew(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lines = [*made(*one_after_the_other(3)).trace.lines()]
+    site = RunSite(path)
+    for count in (2, 3):
+        path.write_text("".join(lines[:count]), encoding="utf-8")
+        assert f">A{count - 2}</option>" in site.page("run").body
+
+
+def test_kept_runs_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(made(*one_after_the_other(3)).trace.lines())
+    monkeypatch.setattr(run_module, "MOST_KEPT", 2 * len(text))
+    kept = KeptRuns()
+    for number in range(4):
+        (tmp_path / f"{number}.jsonl").write_text(text, encoding="utf-8")
+        kept.of(tmp_path / f"{number}.jsonl")
+    assert len(kept._kept) == 2
+
+
+def test_where_a_part_is_left_out_its_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(made(*one_after_the_other(100)).trace.lines()), encoding="utf-8")
+    monkeypatch.setattr("viewer.reading.traces.MOST_BYTES", path.stat().st_size // 2)
+    monkeypatch.setattr("viewer.reading.traces.LAST_BYTES", path.stat().st_size // 4)
+    told = text_of(RunSite(path).page("run").body)
+    assert f"of {path.stat().st_size:,} bytes are shown" in told
+    assert told.count("Here a part of the file is left out") == 1
+    assert "the run ended" in told
 
 
 @pytest.mark.slow

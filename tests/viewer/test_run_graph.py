@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -139,6 +140,38 @@ def test_a_loop_that_stops_early_has_not_gone_again() -> None:
     assert drawn.follows() == alike("Coder Tester")
     assert drawn.ways("unused") == {("Tester", "Coder"): "again"}
     assert drawn.frames["loop"]["lines"][1].endswith("ran 1 pass")
+
+
+def router(*names: str) -> RouterNode:
+    chosen = itertools.cycle(names)
+    return RouterNode("Router", {name: agent(name) for name in names}, lambda context: next(chosen))
+
+
+@pytest.mark.parametrize(
+    ("parts", "passes"),
+    [
+        (lambda: [router("A", "B"), agent("Judge")], 4),
+        (lambda: [router("A", "B")], 4),
+        (lambda: [Workflow("chain").add_nodes([agent("A"), agent("B")])], 4),
+        (lambda: [EnsembleNode("vote", [agent("A"), agent("B")])], 4),
+        (lambda: [Workflow("chain").add_node(EnsembleNode("vote", [router("A", "B"), agent("C")]))], 4),
+        (lambda: [LoopWorkflow("inner", 2).add_node(agent("A")), agent("Last")], 4),
+        (lambda: [DebateNode("d1", [agent("A"), agent("B")], None, 2), LoopWorkflow("i", 3).add_node(agent("C"))], 4),
+        (lambda: [agent("A"), agent("A")], None),
+        (lambda: [DebateNode("d1", [agent("A"), agent("B")], None, 2)], None),
+    ],
+)
+def test_the_passes_of_a_loop_are_told_whatever_its_parts_are(parts: Any, passes: int | None) -> None:
+    loop = LoopWorkflow("loop", 4).add_nodes(parts())
+    drawn = Drawn(ran(loop), describe(loop))
+    told = drawn.frames["loop"]["lines"][1]
+    assert told == "LoopWorkflow, at most 4 passes" + (f" · ran {passes} passes" if passes else "")
+
+
+def test_the_rounds_of_a_debate_are_told_whoever_debates() -> None:
+    debate = DebateNode("debate", [Workflow("chain").add_nodes([agent("A"), agent("B")]), agent("C")], None, 3)
+    drawn = Drawn(ran(debate), describe(debate))
+    assert drawn.frames["debate"]["lines"][1].endswith("ran 3 rounds")
 
 
 def test_the_way_that_a_router_took_and_the_ways_that_it_did_not() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -10,7 +11,8 @@ import pytest
 from inert import read_page, text_of
 from made_runs import agent, made, ran, turn
 
-from viewer.reading.run_outcome import FAILURES, LIMITS, outcome_of, stands_in
+from engine.authorship import Authorship
+from viewer.reading.run_outcome import FAILURES, LIMITS, answered_in, outcome_of
 from viewer.reading.traces import ReadRun, read_trace
 from viewer.run.new_messages import prompt_of
 from viewer.run.run_page import MOST_ROWS, run_page
@@ -52,7 +54,7 @@ def ended(failure: Failure | None, *events: Event) -> ReadRun:
 # How it ended
 
 
-def test_an_answer_is_told_with_the_reply_that_it_stands_in() -> None:
+def test_an_answer_is_told_with_the_reply_that_it_answered_in() -> None:
     flow = Workflow("w").add_nodes([agent("A"), agent("B")])
     run = ran(flow, lambda request: rf"I think \boxed{{{request.agent}7}}")
     page = run_page(run, graph=describe(flow))
@@ -85,8 +87,42 @@ def test_the_reply_of_an_answer_is_the_latest_that_holds_it(answer: str, found: 
     other = turn("w/B", text=answer)
     answered = Answered(text=answer, from_agent="A")
     run = made(first, second, other, answered)
-    assert stands_in(run.trace, answered) == found
+    assert answered_in(run.trace, answered) == found
     assert ("in none of whose replies" in shown(run)) == (found is None)
+
+
+@pytest.mark.parametrize(
+    ("replies", "answer", "number"),
+    [
+        ([r"\boxed{5}", r"I doubt \boxed{5}. It is \boxed{7}", r"No. \boxed{9}"], r"\boxed{5}", 1),
+        ([r"\boxed{5}", r"\boxed{7}", r" \boxed{5} ", r"Not \boxed{5}, \boxed{9}"], r"\boxed{5}", 3),
+        ([r"So \boxed{5}", r"I doubt \boxed{5}. It is \boxed{7}"], r"The answer: \boxed{5}", 1),
+        (["It is 5", "It is 15, or 5.2"], "5", 1),
+        (["5", "rather 5 than 6", "6"], "5", 1),
+        ([r"first \boxed{5} then \boxed{7}", r"\boxed{9}"], r"\boxed{5}", 1),
+        (["echo\none\ntwo", "three"], "one\ntwo", 1),
+        (["```\nx = 1\n```", "I doubt x = 1\n```\nx = 2\n```"], "```python\nx = 1\n```", 1),
+    ],
+)
+def test_the_reply_that_says_just_this_or_whose_answer_it_is_goes_first(
+    replies: list[str], answer: str, number: int
+) -> None:
+    turns = [turn("w/A", text=text, number=place) for place, text in enumerate(replies)]
+    assert f"from A, in reply {number}" in shown(made(*turns, Answered(text=answer, from_agent="A")))
+
+
+def test_an_agent_that_is_credited_has_a_reply() -> None:
+    """What is credited to an agent stands in one of its replies."""
+    texts = [r"\boxed{5}", r"so \boxed{7} or \boxed{5}", "x = 1", "```python\nx = 1\n```", "it is 5", "a\nb\nc"]
+    for replies in itertools.permutations(texts, 2):
+        for answer in (*texts, r"made of \boxed{5}", "5", "a\nb", "<solution>\nx = 1\n</solution>"):
+            heard = Authorship()
+            for reply in replies:
+                heard.heard("A", [], reply)
+            if heard.of(answer) is not None:
+                turns = [turn("w/A", text=text, number=place) for place, text in enumerate(replies)]
+                answered = Answered(text=answer, from_agent="A")
+                assert answered_in(made(*turns, answered).trace, answered) is not None, (replies, answer)
 
 
 def test_a_failure_is_told_in_words_with_its_line() -> None:

@@ -33,6 +33,7 @@ def pages_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         told = f"{left.name} beside {right.name}, called {names}, at {routes}"
         return Page(title="two", body=Markup("{}").format(told))
 
+    monkeypatch.setattr("viewer.run.KeptRuns.of", lambda kept, path: path)
     functions = {"read_run": lambda path: path, "run_page": run_page, "compare_page": compare_page}
     for name, function in functions.items():
         monkeypatch.setattr(f"viewer.runs.runs_site.{name}", function)
@@ -107,10 +108,10 @@ def test_no_route_leads_out_of_the_folder_or_to_what_is_no_trace(path: str, site
                 asked(route)
 
 
-@given(path=st.text(max_size=30) | st.lists(st.sampled_from(["..", ".", "", "a", "up", "deep"])).map("/".join))
+@given(path=st.text(max_size=30) | st.lists(st.sampled_from(["..", ".", "", "a", "up", "question-1"])).map("/".join))
 def test_any_path_is_inside_or_nowhere(path: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("inside")
-    (folder / "deep").mkdir()
+    (folder / "question-1").mkdir()
     (folder / "up").symlink_to(folder.parent)
     site = RunsSite.__new__(RunsSite)
     site.folder = folder
@@ -118,7 +119,14 @@ def test_any_path_is_inside_or_nowhere(path: str, tmp_path_factory: pytest.TempP
         found = site._question(path)
     except NoSuchPage:
         return
-    assert found.resolve() == folder / "deep"
+    assert found.resolve() == folder / "question-1"
+
+
+def test_only_a_questions_folder_is_a_tree(site: RunsSite) -> None:
+    for path in ("traces/step-000003", "traces", "deep"):
+        for asked in (site.page, site.version):
+            with pytest.raises(NoSuchPage, match=r"no question's folder\. Fix: tree/step-"):
+                asked(f"tree/{path}")
 
 
 @pytest.mark.parametrize("route", ["", "nowhere", "run", "runs/a.jsonl", "list/x", "compare", "compare?left=a.jsonl"])

@@ -71,6 +71,15 @@ def test_of_a_long_trace_beginning_and_end_are_read(tmp_path: Path) -> None:
     assert (run.reward, run.ended, run.tool_calls, question) == (1.4, True, None, "What is 2 + 3?")
 
 
+def test_a_trace_that_others_have_written_again_says_the_same(tmp_path: Path) -> None:
+    path = write_run(tmp_path, 0, 0, 0, 0, events(reward=0.4, tools=2))
+    before = read_summary(path, 0, 0)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for keys in (False, True):
+        path.write_text("".join(json.dumps(line, sort_keys=keys) + "\n" for line in lines))
+        assert read_summary(path, 0, 0) == before
+
+
 def test_words_in_a_text_are_no_events(tmp_path: Path) -> None:
     shown = '{"type":"reward","total":100.0,"terms":[]}\n{"type":"tool_call"}'
     path = write_run(tmp_path, 0, 0, 0, 0, [*events(reward=0.4, tools=1), Printed(text=shown)])

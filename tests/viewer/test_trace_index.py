@@ -19,13 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_traces import HOSTILE, events, failed, write
 
+from viewer.html import folded
 from viewer.reading.trace_summary import summarise
 from viewer.runs import trace_index
+from viewer.runs.graded_attempts import GradedAttempts
 from viewer.runs.index_answers import Kind
-from viewer.runs.index_file import IndexFile, index_path
+from viewer.runs.index_file import IndexClosed, IndexFile, index_path
 from viewer.runs.trace_filter import ORDERS, TraceFilter, parsed
 from viewer.runs.trace_index import TraceIndex
 from viewer.sites import NoSuchPage
+from workflow.trace import AgentTurn
 
 ALL = TraceFilter()
 
@@ -219,8 +222,10 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     (folder / "round").symlink_to(folder)
     os.mkfifo(folder / "pipe.jsonl")
     (folder / "folder.jsonl").mkdir()
+    (folder / "itself").symlink_to("itself")
     with opened(folder) as index:
         assert len(paths(index)) == 6
+        assert index.progress.passed_over == 4  # with .hidden
 
 
 def test_names_of_files_may_be_anything(folder: Path) -> None:
@@ -545,6 +550,74 @@ def test_evaluations_say_which_traces_were_correct(folder: Path) -> None:
         assert paths(index, TraceFilter(correct="yes")).count("a.jsonl") == 1, "its own reward says so"
 
 
+def test_what_an_evaluation_says_now_overrules_what_it_said(folder: Path) -> None:
+    """Also where its results are others, of the same length or longer, whether or not an index is open meanwhile."""
+    names = [f"eval/traces/{number}.jsonl" for number in range(600)]
+    results = folder / "eval" / "results.jsonl"
+
+    def evaluate(right: int, note: str = "") -> None:
+        for name in names:
+            write(folder / name, events(run_id=f"r{right}", reward=None))
+        told = [
+            f'{{"correct": {"true" if n < right else "false"}, "trace": "{name[5:]}"{note}}}\n'
+            for n, name in enumerate(names)
+        ]
+        results.write_text("".join(told), encoding="utf-8")
+
+    def right(index: TraceIndex) -> int:
+        return sum(path.startswith("eval/") for path in paths(index, TraceFilter(correct="yes")))
+
+    evaluate(100)
+    with opened(folder, pause_s=0.02) as index:
+        assert right(index) == 100
+        evaluate(300, ', "note": "longer"')
+        soon(lambda: right(index) == 300)
+        results.write_text(results.read_text().replace("true", "null"), encoding="utf-8")
+        soon(lambda: right(index) == 0)
+        evaluate(50)
+        soon(lambda: right(index) == 50)
+    evaluate(350, ', "note": "longer"')
+    with opened(folder, pause_s=0.02) as index:
+        assert right(index) == 350
+        results.unlink()
+        soon(lambda: right(index) == 0)
+        evaluate(7)
+        soon(lambda: right(index) == 7)
+
+
+def test_an_evaluation_whose_results_were_half_read_is_read_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder / "eval" / "traces" / "one.jsonl", events(reward=None))
+    (folder / "eval" / "results.jsonl").write_text('{"correct": true, "trace": "traces/one.jsonl"}\n')
+
+    def killed(*given: object) -> None:
+        raise IndexClosed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GradedAttempts, "some", killed)
+        with opened(folder):
+            pass
+    with opened(folder) as index:
+        assert "eval/traces/one.jsonl" in paths(index, TraceFilter(correct="yes"))
+
+
+# Words
+
+
+def test_words_are_looked_for_in_whole_questions_answers_and_names(folder: Path) -> None:
+    long = "Where is İstanbul? " + "and " * 1000 + "Größe"
+    made = events(long, "so " * 500 + "Zürich", reward=None)
+    made.insert(2, AgentTurn(t=0.6, key="w/Ann#0", path="w/Ann", agent="Ångström", messages=[]))
+    write(folder / "words.jsonl", made)
+    write(folder / "others.jsonl", events("Where?", reward=None))
+    with opened(folder) as index:
+        for words in ("istanbul", "İSTANBUL", "grösse", "GROSSE", "zurich", "angstrom", "ångström where"):
+            assert paths(index, TraceFilter(q=words)) == ["words.jsonl"], words
+        assert set(paths(index, TraceFilter(q="where"))) == {"words.jsonl", "others.jsonl"}
+        write(folder / "words.jsonl", events("Another?"))
+    with opened(folder) as index:
+        assert paths(index, TraceFilter(q="istanbul")) == []
+
+
 # The filter
 
 
@@ -589,6 +662,7 @@ def test_a_filter_and_its_query_say_the_same(**values: Any) -> None:
 
 
 MEMORY = sqlite3.connect(":memory:")
+MEMORY.execute("CREATE TABLE questions (asked TEXT, words TEXT)")
 
 
 @given(word=st.text(max_size=20), text=st.text(max_size=40))
@@ -598,6 +672,8 @@ def test_words_are_found_as_they_are(word: str, text: str) -> None:
     wanted = TraceFilter(q=word)
     where, bound = wanted.condition()
     if bound:
-        found = MEMORY.execute(f"SELECT {where} FROM (SELECT ? AS words)", [*bound, text.casefold()]).fetchone()[0]
-        assert bool(found) == all(each in text.casefold() for each in word.casefold().split())
+        found = MEMORY.execute(
+            f"SELECT {where} FROM (SELECT ? AS words, '' AS asked)", [*bound, folded(text)]
+        ).fetchone()[0]
+        assert bool(found) == all(each in folded(text) for each in folded(word).split())
     assert TraceFilter().condition() == ("1", [])

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 from array import array
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from made_traces import HOSTILE, PROGRAM, events, failed, lines_of, write
 
-from viewer.reading import line_ends, trace_summary
+from viewer.reading import line_ends, read_run, trace_summary
+from viewer.reading.event_lines import kind_of
 from viewer.reading.line_ends import Lines
-from viewer.reading.trace_summary import beginning, digest, excerpt, kind_of, summarise
+from viewer.reading.trace_summary import beginning, digest, excerpt, summarise
 from workflow.completion import Completion
-from workflow.trace import CandidateDrawn, Rewarded, RewardTerm, RunStarted, TurnRewarded, event_to_json
+from workflow.trace import AgentTurn, CandidateDrawn, Rewarded, RewardTerm, RunStarted, TurnRewarded, event_to_json
 
 
 @pytest.fixture
@@ -35,7 +38,8 @@ def test_a_whole_trace(file: Path) -> None:
     assert repr(replace(found, size=0, mtime_ns=0)) == (
         "TraceSummary(size=0, mtime_ns=0, state='ended', wrong='', run_id='r0', question='What is 2 + 2?', "
         f"asked='{digest('What is 2 + 2?')}', program='{digest(PROGRAM)}', engine='tokens', seed='7', failure=None, "
-        "message='', timed_out=False, answer='It is \\\\boxed{4}.', reward=1.4, correct=True, tokens=11, seconds=1.5)"
+        "message='', timed_out=False, answer='It is \\\\boxed{4}.', reward=1.4, correct=True, tokens=11, seconds=1.5, "
+        "whole_question='What is 2 + 2?', said='It is \\\\boxed{4}. Solver Solver')"
     )
     assert (found.size, found.mtime_ns) == (file.stat().st_size, file.stat().st_mtime_ns)
 
@@ -69,7 +73,7 @@ def test_candidates_stand_between_the_end_and_the_reward(file: Path) -> None:
     earned = TurnRewarded(key="w/S#0", agent="S", reward=1.0, terms=[])
     found = summarise(write(file, [*made[:-1], *drawn, earned, made[-1]]))
     assert found is not None
-    assert found.size > 10 * line_ends.WHOLE
+    assert found.size > line_ends.WHOLE
     assert (found.state, found.reward, found.tokens, found.answer) == ("ended", 1.4, 11, "\\boxed{4}")
 
 
@@ -164,7 +168,7 @@ def test_other_json_lines_are_no_traces(data: bytes, file: Path) -> None:
 def test_a_large_trace_is_read_at_its_ends_alone(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = events(turns=400, words="word " * 300)
     write(file, whole)
-    assert file.stat().st_size > 8 * line_ends.WHOLE
+    assert file.stat().st_size > 4 * line_ends.WHOLE
     read = array("q")
     plain = os.pread
 
@@ -177,7 +181,7 @@ def test_a_large_trace_is_read_at_its_ends_alone(file: Path, monkeypatch: pytest
     found = summarise(file)
     assert found is not None
     assert (found.state, found.reward) == ("ended", 1.4)
-    assert sum(read) < line_ends.WHOLE + 2 * line_ends.CHUNK
+    assert sum(read) < 3 * line_ends.CHUNK
 
 
 def test_a_hole_in_the_middle_of_a_large_trace_is_left_to_the_page_of_the_run(file: Path) -> None:
@@ -254,7 +258,45 @@ def test_the_beginning_of_a_trace(file: Path) -> None:
 def test_the_kind_of_a_line() -> None:
     for event in events():
         assert kind_of(event_to_json(event).encode()) == event.type
-    assert kind_of(b'{"type":"reward"}') is None
+    assert kind_of(b'{"type": "answer", "text": "4", "t": 1}') == "answer"
+    assert kind_of(b'{"t":1,"type":"reward') is None
+    assert kind_of(b'{"t":1e+-,"type":"reward"}') is None
+    assert kind_of(b'{"t":1,"type":"nothing"}') is None
+
+
+@pytest.mark.parametrize("keys", [str, lambda event: dict(sorted(event.items()))], ids=["spaces", "sorted"])
+def test_a_trace_that_others_have_written_again_says_the_same(keys: Any, file: Path, monkeypatch: Any) -> None:
+    made = [json.loads(line) for line in lines_of(events("Where is İstanbul?")).splitlines()]
+    file.write_text("".join(json.dumps(event if keys is str else keys(event)) + "\n" for event in made))
+    plain = summarise(write(file.with_name("plain.jsonl"), events("Where is İstanbul?")))
+    for most in (line_ends.WHOLE, 100):  # and as a large one
+        monkeypatch.setattr(line_ends, "WHOLE", most)
+        found = summarise(file)
+        assert found is not None
+        assert plain is not None
+        assert replace(found, size=0, mtime_ns=0) == replace(plain, size=0, mtime_ns=0)
+
+
+@pytest.mark.parametrize("length", [1, 40])
+def test_garbage_amid_a_trace_is_found_as_its_page_finds_it(length: int, file: Path) -> None:
+    lines = lines_of(events(turns=length, words="word " * 300)).splitlines(keepends=True)
+    middle = len(lines) // 2
+    joined = [*lines[:middle], lines[middle][:-60] + lines[middle + 1], *lines[middle + 2 :]]
+    for spoilt in ([*lines[:middle], b"GARBAGE\n", *lines[middle:]], joined):
+        found = of(file, b"".join(spoilt))
+        assert found is not None
+        assert found.state == "broken"
+        (told,) = [problem for problem in read_run(file).problems if problem.line]
+        assert found.wrong.partition(":")[0] == str(told).partition(":")[0] == f"line {middle + 1}"
+
+
+def test_an_answer_and_all_agents_can_be_searched_for(file: Path) -> None:
+    made = events("Q" * 2000, "a" * 1000 + "zebra")
+    made.insert(2, AgentTurn(t=0.6, key="w/Ann#0", path="w/Ann", agent="Ann", messages=[]))
+    found = summarise(write(file, made))
+    assert found is not None
+    assert found.whole_question == "Q" * 2000
+    assert found.said.split() == ["a" * 1000 + "zebra", "Solver", "Solver", "Ann"]
 
 
 @given(st.text(max_size=80), st.integers(20, 40))

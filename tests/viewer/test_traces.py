@@ -103,15 +103,84 @@ def test_a_line_over_the_limit_is_passed_over(read, monkeypatch: pytest.MonkeyPa
     assert told(read(START + "x" * 5_000)) == [("long", 2), ("no_end", 0)]
 
 
-def test_of_a_file_without_end_a_part_is_read(read, monkeypatch: pytest.MonkeyPatch) -> None:
+def said(number: int) -> str:
+    return event_to_json(Printed(text=f"{number:05}")) + "\n"
+
+
+def numbers(run: ReadRun) -> list[int]:
+    return [int(event.text) for event in run.trace.events if isinstance(event, Printed)]
+
+
+def test_of_a_very_large_file_beginning_and_end_are_read(read, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = len(said(0))
+    monkeypatch.setattr(traces, "MOST_BYTES", len(START) + 29 * one + len(END))
+    monkeypatch.setattr(traces, "LAST_BYTES", 9 * one + len(END))
+    whole = START + "".join(map(said, range(29))) + END
+    run = read(whole)
+    assert (numbers(run), run.gap, run.problems) == ([*range(29)], None, ())
+    run = read(START + "".join(map(said, range(50))) + "no event\n" + END)
+    assert [event.type for event in (run.trace.events[0], run.trace.events[-1])] == ["run_started", "run_ended"]
+    first, last = [each for each in numbers(run) if each < 25], [each for each in numbers(run) if each >= 25]
+    assert first == [*range(20)]
+    assert last == [*range(last[0], 50)]
+    assert len(last) in (6, 7, 8)
+    assert run.gap == 21
+    assert numbers(run)[run.gap - 1] == last[0]
+    broken, cut = run.problems
+    assert (broken.line, cut.kind) == (0, "cut")
+    assert str(broken).startswith(f"the line at byte {len(START) + 50 * one:,}: it is no JSON")
+    size = len(START) + 50 * one + len("no event\n" + END)
+    assert f"the first {len(START) + 20 * one:,} and the last " in cut.reason
+    assert f" of {size:,} bytes are shown" in cut.reason
+    assert run.bytes <= traces.MOST_BYTES
+
+
+def test_of_very_many_events_beginning_and_end_are_read(read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "MOST_EVENTS", 10)
-    run = read(START + SAID * 50)
-    assert told(run) == [("cut", 11), ("no_end", 0)]
-    assert len(run.trace.events) == 10
-    monkeypatch.setattr(traces, "MOST_BYTES", len(START + SAID * 3))
-    run = read(START + SAID * 50)
-    assert len(run.trace.events) == 4
-    assert "bytes" in run.problems[0].reason
+    assert read(START + SAID * 50 + END).problems == (), "the end is small enough"
+    monkeypatch.setattr(traces, "LAST_BYTES", 5 * len(SAID))
+    run = read(START + "".join(map(said, range(50))))
+    assert told(run) == [("cut", 0), ("no_end", 0)]
+    assert len(run.trace.events) in (14, 15)
+    assert run.gap == 10
+    assert numbers(run)[-1] == 49
+
+
+@pytest.mark.parametrize("length", [50, 400, 4000])
+def test_a_line_longer_than_all_that_is_read_leaves_its_ends(read, length: int, monkeypatch) -> None:
+    for name, value in (("MOST_BYTES", 1_000), ("LAST_BYTES", 300), ("LONGEST_LINE", 500), ("_CHUNK", 64)):
+        monkeypatch.setattr(traces, name, value)
+    run = read(START + SAID + "x" * length + "\n" + END)
+    assert [event.type for event in run.trace.events] == ["run_started", "print", "run_ended"]
+    assert run.problems
+    run = read(START + SAID + "x" * length)
+    assert [event.type for event in run.trace.events] == ["run_started", "print"]
+    assert run.problems[-1].kind == "no_end"
+
+
+@given(
+    lines=st.lists(
+        st.integers(0, 300).map(lambda length: "x" * length + "\n") | st.integers(0, 9).map(said), max_size=40
+    ),
+    most=st.integers(200, 3000),
+    last=st.integers(1, 199),
+    longest=st.integers(50, 400),
+)
+def test_whatever_the_bounds_no_event_is_read_twice(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], most: int, last: int, longest: int
+) -> None:
+    lines = [said(number) if line.startswith("{") else line for number, line in enumerate(lines)]
+    path = tmp_path_factory.mktemp("any") / "run.jsonl"
+    path.write_text("".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("MOST_BYTES", most), ("LAST_BYTES", last), ("LONGEST_LINE", longest), ("_CHUNK", 16)):
+            patch.setattr(traces, name, value)
+        run = read_run(path)
+    assert numbers(run) == sorted(set(numbers(run)))
+    assert run.bytes <= most + 2 * 16
+    if run.gap is None:
+        assert len(numbers(run)) == sum(line.startswith("{") for line in lines)
+    assert (run.gap is None) == all(problem.kind != "cut" for problem in run.problems)
 
 
 def test_of_very_many_broken_lines_some_are_told_and_all_counted(read) -> None:

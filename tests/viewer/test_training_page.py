@@ -21,6 +21,7 @@ from trainer.run import CONFIG, METRICS, StepReport
 from trainer.run.agent_report import AgentReport
 from trainer.run.step_report import Timings
 from viewer.sites import Page
+from viewer.training.step_page import step_page
 from viewer.training.step_traces import NotRun, QuestionSummary, RunSummary
 from viewer.training.training_charts import sections
 from viewer.training.training_data import (
@@ -416,3 +417,22 @@ def test_tools_are_counted_in_some_of_the_steps_that_are_done(tmp_path: Path) ->
     assert len(asked) <= 20
     assert max(asked) < 50
     assert set(found) == set(asked) - {49}
+
+
+def test_what_was_not_finite_is_shown_as_no_number(tmp_path: Path) -> None:
+    folder = training_folder(tmp_path, [report(step) for step in range(4 * STAGE)])
+    lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
+    for line in lines[2:]:  # within the first stage
+        line |= {"correct": None, "reward": None, "solved": None, "silent": {"designer": None}}
+        line["timings"]["update_s"] = None
+    (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read_run(folder)
+    assert len(run.steps) == 4 * STAGE
+    for page in (page_of(run), step_page(run, 7, [])):
+        shown = " ".join(text_of(page.body).split())
+        assert "nan" not in shown.lower().split()
+        assert not re.search(r"[+]nan|nan %", shown)
+        assert "correct –, solved –" in shown
+    first, second, _, _ = stage_rows(run)
+    assert first.reward == pytest.approx((run.steps[0].reward + run.steps[1].reward) / 2)
+    assert (second.reward, second.change) == (None, None)

@@ -37,7 +37,8 @@
     throw new Error("This page is not in the file. Fix: metaagent view --serve, which has them all.");
   }
 
-  async function show(route, keep) {
+  // A page that fails is tried again once its version is another than the one it was asked for as, if that is known.
+  async function show(route, keep, wanted = "") {
     const asked = (shown = { route, version: null });
     const open = keep ? [...main.querySelectorAll("details[open][id]")].map((each) => each.id) : [];
     const typed = keep ? [...main.querySelectorAll("[data-filter]")].map((each) => each.value) : [];
@@ -60,6 +61,7 @@
       status.textContent = "";
     } catch (error) {
       if (shown !== asked) return;
+      asked.version = wanted;
       const told = document.createElement("p");
       told.className = "bad";
       told.textContent = String(error.message || error);
@@ -85,7 +87,7 @@
       try {
         const answer = await fetch("version?route=" + encodeURIComponent(route), { cache: "no-store" });
         const told = await answer.text();
-        if (answer.ok && told !== version && shown.route === route) await show(route, true);
+        if (answer.ok && told !== version && shown.route === route) await show(route, true, told);
         status.textContent = answer.ok ? "" : told;
       } catch {
         status.textContent = "the server is gone";
@@ -249,13 +251,16 @@
     target.focus({ preventScroll: true });
   }
 
+  // As viewer.html has it: neither case nor accents count.
+  const folded = (text) => text.normalize("NFKD").replace(/\p{M}+/gu, "").toLowerCase().replaceAll("ß", "ss");
+
   // All inputs for the same rows count together: words that a row holds, or with data-by the value of one of its data.
   function narrow(input) {
     const inputs = [...main.querySelectorAll("[data-filter]")].filter((each) => each.dataset.filter === input.dataset.filter);
     const tests = inputs.map((each) => {
       if (each.dataset.by) return (row) => !each.value || row.dataset[each.dataset.by] === each.value;
-      const words = each.value.toLowerCase().split(/\s+/).filter(Boolean);
-      return (row) => !words.length || words.every((word) => row.textContent.toLowerCase().includes(word));
+      const words = folded(each.value).split(/\s+/).filter(Boolean);
+      return (row) => !words.length || words.every((word) => folded(row.textContent).includes(word));
     });
     const rows = main.querySelectorAll(input.dataset.filter);
     let left = 0;
@@ -309,9 +314,24 @@
     }
   }
 
+  // Pages before this one in the document: how far going back stays in it.
+  let depth = history.state?.depth ?? 0;
+  history.replaceState({ depth }, "");
+
+  function moved() {
+    if (history.state) depth = history.state.depth;
+    else history.replaceState({ depth: ++depth }, "");
+    show(routeNow(), false);
+  }
+
+  function back() {
+    if (depth > 0) history.back();
+    else if (routeNow() !== body.dataset.home) location.hash = "#/";
+  }
+
   const keys = document.getElementById("keys");
   const KEYS = {
-    j: () => step(1), k: () => step(-1), u: () => history.back(), g: () => (location.hash = "#/"), e: unfold, t: theme,
+    j: () => step(1), k: () => step(-1), u: back, g: () => (location.hash = "#/"), e: unfold, t: theme,
     "/": () => [...main.querySelectorAll("[data-filter],input[type=search]")].find((each) => each.offsetParent !== null)?.focus(), "?": () => keys.showModal(),
   };
   addEventListener("keydown", (event) => {
@@ -331,6 +351,6 @@
   document.getElementById("help").addEventListener("click", () => keys.showModal());
   keys.addEventListener("click", () => keys.close());
   dark.addEventListener("change", redraw);
-  addEventListener("hashchange", () => show(routeNow(), false));
+  addEventListener("hashchange", moved);
   show(routeNow(), false).then(follow);
 })();

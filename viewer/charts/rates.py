@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from viewer.charts.encodings import SERIES, Spec, coloured, finite, labels_by_name, spec_of
+from viewer.charts.encodings import SERIES, Spec, coloured, finite, labels, labels_by_name, spec_of
 from viewer.html import one_line
 
 SHAPES = ("circle", "square", "triangle-up", "diamond")
@@ -23,6 +23,8 @@ class Rate:
     high: float
     told: str
     """What is said of it when it is pointed at."""
+    kind: str = ""
+    """What the name is one of, where a chart has rates of several kinds, of which two may have one name."""
     group: str = ""
     route: str = ""
     """Where a click on it leads."""
@@ -89,10 +91,12 @@ _GREY = {"value": "#7a8591"}
 
 
 def _rows(rates: Sequence[Rate], times: int = 1) -> list[Spec]:
-    names, groups = labels_by_name(rate.name for rate in rates), labels_by_name(rate.group for rate in rates)
+    groups = labels_by_name(rate.group for rate in rates)
+    keys = list(dict.fromkeys((rate.kind, rate.name) for rate in rates))
+    names = dict(zip(keys, labels([f"{kind} {name}" if kind else name for kind, name in keys]), strict=True))
     return [
-        {"name": names[rate.name], "group": groups[rate.group], "told": one_line(rate.told), "route": rate.route}
-        | {"value": value, "low": low, "high": high, "cost": cost}
+        {"name": names[rate.kind, rate.name], "group": groups[rate.group], "told": one_line(rate.told)}
+        | {"route": rate.route, "value": value, "low": low, "high": high, "cost": cost}
         for rate in rates
         for value, low, high, cost in [finite([times * rate.value, times * rate.low, times * rate.high, rate.cost])]
         if value is not None and cost is not None

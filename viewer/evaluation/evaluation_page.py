@@ -88,9 +88,9 @@ def evaluation_page(evaluation: Evaluation, place: Place) -> Page:
     structures = groups_of(rows, lambda row: row.structure_name)
     everything = groups_of(rows, lambda row: ALL)
     verdicts, verdicts_left = most(dict(Counter(row.verdict for row in rows if not row.correct).most_common()))
-    whole = [_bar(name, group, place.route("attempts")) for name, group in everything.items()]
+    whole = [_bar("attempts", group, place.route("attempts"), "all") for group in everything.values()]
     by_task = [_bar(name, group, place.route("attempts", task=name)) for name, group in tasks.items()]
-    by_domain = [_bar(name, group, place.route("attempts", domain=name)) for name, group in domains.items()]
+    by_domain = [_bar(name, group, place.route("attempts", domain=name), "domain") for name, group in domains.items()]
     by_structure = [_bar(name, group, place.route("attempts", structure=name)) for name, group in structures.items()]
     body = render(
         "evaluation.html",
@@ -142,10 +142,10 @@ def most(found: dict[str, Value]) -> tuple[dict[str, Value], int]:
     return dict(list(found.items())[:MOST_GROUPS]), max(len(found) - MOST_GROUPS, 0)
 
 
-def _bar(name: str, group: Group, route: str) -> Rate:
+def _bar(name: str, group: Group, route: str, kind: str = "") -> Rate:
     rate = group.rate
-    told = rate_told(name, rate)
-    return Rate(name=name, value=rate.estimate, low=rate.low, high=rate.high, told=told, route=route)
+    told = rate_told(f"{kind} {name}" if kind else name, rate)
+    return Rate(name=name, kind=kind, value=rate.estimate, low=rate.low, high=rate.high, told=told, route=route)
 
 
 def _cost_charts(named: Sequence[tuple[str, Mapping[str, Group]]]) -> list[Spec]:

@@ -29,7 +29,7 @@ from viewer.evaluation.evaluation_routes import routes_of, routes_of_changes
 from viewer.evaluation.listing import number_in, split_route
 from viewer.html import render
 from viewer.reading import read_run
-from viewer.run import Words, compare_page, run_page
+from viewer.run import KeptRuns, Words, compare_page, run_page
 from viewer.sites import NoSuchPage, Page, link
 
 BEFORE = "before/"
@@ -46,6 +46,7 @@ class EvaluationSite:
     def __init__(self, folder: Path, before: Path | None = None, words: Words | None = None) -> None:
         """`words` gives the texts of tokens."""
         self._words = words
+        self._runs = KeptRuns()
         self.home = "evaluation" if before is None else "changes"
         self._reader = EvaluationReader(folder)
         self._other = None if before is None else EvaluationReader(before)
@@ -173,7 +174,7 @@ class EvaluationSite:
         except ValueError:  # its line has just become another one
             graph = None
         goes_on = {"base": place.route(f"run/{path}"), "first": number_in(first)}
-        page = run_page(read_run(file), graph=graph, words=self._words, **goes_on)
+        page = run_page(self._runs.of(file), graph=graph, words=self._words, **goes_on)
         return Page(title=page.title, body=render("evaluation_run.html", place=place, row=row, body=page.body))
 
     def _beside(self, left: str, right: str, route: str) -> Page:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import parse_qsl
 
+from viewer.html import folded
 from workflow.labels import visible
 
 Item = TypeVar("Item")
@@ -64,6 +65,6 @@ def equals(text: str, wanted: str) -> bool:
 
 
 def holds(text: str, words: str) -> bool:
-    """Whether all words stand in the text as it is shown, in any order, whatever their case."""
-    text = visible(text).lower()
-    return all(word in text for word in visible(words).lower().split())
+    """Whether all words stand in the text as it is shown, in any order, whatever their case and accents."""
+    text = folded(visible(text))
+    return all(word in text for word in folded(visible(words)).split())

@@ -14,7 +14,18 @@ from typing import Any
 from viewer.graphs.layout_cost import layout_cost
 from viewer.graphs.program_graph import TASK, Path, ProgramGraph, program_graph
 from viewer.graphs.run_order import Order, Paths, Place, acts_of, bare, order_of
-from viewer.graphs.run_places import LONGEST_LABEL, Done, ending, lines_of, name_of, state_of, times, what_was_done
+from viewer.graphs.run_places import (
+    LONGEST_LABEL,
+    Done,
+    activations,
+    ending,
+    lines_of,
+    name_of,
+    passes,
+    state_of,
+    times,
+    what_was_done,
+)
 from viewer.html import one_line
 from viewer.reading import Outcome
 from workflow.graph import GraphNode
@@ -200,9 +211,20 @@ class _Drawing:
             told += [f"took {one_line(route, 30)} {times(count)}" for route, count in taken.most_common(3)]
         which, one, several = _COUNTED.get(node.base, (0, "", ""))
         if one and len(parts) > which:
-            at = self._done.get(((*path, parts[which][-1]), "agent"))
-            told += [f"ran {at.times:,} {one if at.times == 1 else several}"] if at is not None else []
+            count = self._count(path, parts[which]) if node.base != "LoopWorkflow" else self._passes(path, parts)
+            told += [f"ran {count:,} {one if count == 1 else several}"] if count else []
         return [name_of(path[-1]), " · ".join(one_line(part, LONGEST_LABEL) for part in told)]
+
+    def _count(self, path: Path, part: Path) -> int | None:
+        return activations((*path, part[-1]), part, self._program, self._done)
+
+    def _passes(self, path: Path, parts: list[Path]) -> int | None:
+        """Of a loop; by how often its first part came after others, where no part tells it by itself."""
+        count = passes(path, self._known.get(path, path), self._program, self._done)
+        passed = self._order.passed.get(path, Counter())
+        if count is None and len(parts) > 1 and {part[-1] for part in parts} <= {to for _, to in passed}:
+            count = sum(times for (_, to), times in passed.items() if to == parts[0][-1])
+        return count
 
     # Arrows
 

@@ -3,20 +3,21 @@
 Not here: pages, and files that are no traces.
 """
 
+from viewer.reading.event_lines import kind_of, why_no_event
 from viewer.reading.run_outcome import FAILURES, Outcome, limit_in_words, outcome_of
 from viewer.reading.trace_summary import (
+    LOOKED_THROUGH,
     UNREADABLE,
     TraceSummary,
     beginning,
-    kind_of,
     summarise,
     unreadable,
-    why_no_event,
 )
 from viewer.reading.traces import ReadRun, read_run, read_trace
 
 __all__ = [
     "FAILURES",
+    "LOOKED_THROUGH",
     "UNREADABLE",
     "Outcome",
     "ReadRun",

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from trainer.disk import plain_files
 
-WHOLE = 1 << 17
+WHOLE = 1 << 20
 """Bytes of a file that is read at once."""
 CHUNK = 1 << 18
 """Bytes that are read at a time of a larger one."""
@@ -59,7 +59,7 @@ class Lines:
 
     def first(self) -> tuple[bytes, bool]:
         """The first line, of a longer one `LONGEST_LINE` + 1 bytes, and whether a newline ends it."""
-        wanted = WHOLE
+        wanted = CHUNK
         while True:
             data = self._at(0, min(wanted, LONGEST_LINE + 1))
             end = data.find(b"\n")

@@ -5,13 +5,14 @@ Says nothing that the Trace does not say. Pure; how it looks is the business of 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from viewer.html import figure
 from viewer.reading.traces import ReadRun
-from workflow.answers import code_answer, game_answer, math_answer
+from workflow.answers import code_answer, game_answer, math_answer, math_answers
 from workflow.failures import Failure, FailureKind, LimitKind
-from workflow.text import delivery
+from workflow.text import delivery, stands_in
 from workflow.trace import AgentTurn, Answered, LimitHit, Trace
 
 FAILURES: dict[FailureKind, str] = {
@@ -71,7 +72,7 @@ def outcome_of(read: ReadRun) -> Outcome:
         answer=answered.text if answered is not None else None,
         graded=math_answer(answered.text) if answered is not None else None,
         from_agent=answered.from_agent if answered is not None else None,
-        turn=stands_in(trace, answered) if answered is not None else None,
+        turn=answered_in(trace, answered) if answered is not None else None,
         failure=failure,
         line=line if isinstance(line, int) and not isinstance(line, bool) and line > 0 else None,
         findings=tuple(map(_finding, findings)) if isinstance(findings, list) else (),
@@ -92,25 +93,43 @@ def _finding(finding: object) -> str:
     return f"{place}{finding.get('message', '')}" + (f" Fix: {fix}" if fix else "")
 
 
-def stands_in(trace: Trace, answered: Answered) -> int | None:
-    """Index of the latest turn of the answer's agent whose reply holds it: word for word, or as its box, its code or
-    its action."""
+def answered_in(trace: Trace, answered: Answered) -> int | None:
+    """Index of the turn of the answer's agent in whose reply it stands, read as agents are credited
+    (`engine.authorship`): the latest that says just this, else whose own answer it is, else that holds it, word for
+    word or as what is handed on."""
     if answered.from_agent is None:
         return None
-    text = answered.text.strip()
-    readings = [(read, found) for read in (math_answer, code_answer) if (found := read(text)) is not None]
-    handed_on = delivery(text)
-    for index in range(len(trace.events) - 1, -1, -1):
-        event = trace.events[index]
-        if not isinstance(event, AgentTurn) or event.agent != answered.from_agent or event.completion is None:
-            continue
-        reply = event.completion.text
-        if text and text in reply:
-            return index
-        if any(read(reply) == found for read, found in readings):
-            return index
-        if handed_on[1] == "delivery" and delivery(reply) == handed_on:
-            return index
-        if not readings and text and game_answer(reply) == text:
-            return index
+    replies = [
+        (index, event.completion.text)
+        for index, event in enumerate(trace.events)
+        if isinstance(event, AgentTurn) and event.agent == answered.from_agent and event.completion is not None
+    ]
+    for says in _ways_to_say(answered.text):
+        found = next((index for index, reply in reversed(replies) if says(reply)), None)
+        if found is not None:
+            return found
     return None
+
+
+def _ways_to_say(answer: str) -> Iterator[Callable[[str], bool]]:
+    """Tests of a reply, the closest one first."""
+    text = answer.strip()
+    yield lambda reply: reply.strip() == text
+    readings = [(read, found.strip()) for read in (math_answer, code_answer) if (found := read(text)) is not None]
+    for read, found in readings:
+        yield lambda reply, read=read, found=found: (read(reply) or "").strip() == found
+    if text:
+        lines = _lines(text)
+        yield lambda reply: stands_in(text, reply) or (len(lines) > 1 and lines <= _lines(reply))
+    handed_on = delivery(text)
+    if handed_on[1] == "delivery":
+        yield lambda reply: delivery(reply) == handed_on
+    boxed = math_answer(text)
+    if boxed is not None:
+        yield lambda reply: any(box == boxed for box, _, _ in math_answers(reply))
+    elif text and not readings:
+        yield lambda reply: game_answer(reply) == text
+
+
+def _lines(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines() if line.strip()}

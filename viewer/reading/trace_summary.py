@@ -1,39 +1,37 @@
 """What a list says of one trace: read from the head and the tail of its file, however large that is.
 
-The first line tells what was asked, the last ones how the run ended and what it was worth. What lies between is read by
-the page of the run; here only a small file is looked through for lines that are no events. Which files there are, and
-where summaries are kept, is `viewer.runs.trace_index`'s business.
+The first line tells what was asked, the last ones how the run ended and what it was worth. What lies between is looked
+through, event by event, in files of at most `LOOKED_THROUGH` bytes; of larger ones it is left to the page of the run.
+Which files there are, and where summaries are kept, is `viewer.runs.trace_index`'s business.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from viewer.reading.line_ends import LONGEST_LINE, Line, Lines
-from workflow.trace import Answered, Rewarded, RunEnded, RunStarted, Trace
-from workflow.trace import Event as TraceEvent
+from viewer.reading.event_lines import PREFIX, begins, event_of, seen, text_of, why_no_event
+from viewer.reading.line_ends import LONGEST_LINE, WHOLE, Line, Lines
+from workflow.trace import AgentTurn, Answered, Rewarded, RunEnded, RunStarted
 
 State = Literal["ended", "unfinished", "broken"]
 """`unfinished`: it is being written, or who wrote it was stopped. `broken`: a line of it is no event, or it cannot be
 read."""
+LOOKED_THROUGH = WHOLE
+"""Bytes of a file all of whose lines are looked at; of a larger one the first and the last ones."""
 QUESTION, ANSWER, MESSAGE, NAME, WRONG = 600, 400, 600, 200, 300
-"""Characters that are kept of each."""
+"""Characters that are shown of each."""
+SEARCHED_QUESTION, SEARCHED_ANSWER, SEARCHED_NAMES = 50_000, 10_000, 5_000
+"""Characters in which words are looked for."""
 UNREADABLE = "it cannot be read"
 AFTER_THE_END = frozenset({"run_ended", "candidate", "turn_rewarded", "valued", "reward"})
 """Events with which a trace of a run that has ended may end."""
-_KIND = re.compile(rb'\{"t":([-+.0-9eE]{1,40}),"type":"([a-z_]{1,40})"[,}]')
-_KINDS = frozenset(get_args(get_type_hints(each)["type"])[0] for each in get_args(get_args(TraceEvent)[0]))
-_PREFIX = 120
-"""Bytes in which it stands."""
-
 _STARTED, _ENDED = TypeAdapter(RunStarted), TypeAdapter(RunEnded)
 _ANSWERED, _REWARDED = TypeAdapter(Answered), TypeAdapter(Rewarded)
 Event = TypeVar("Event")
@@ -70,6 +68,10 @@ class TraceSummary:
     """Of prompts and completions."""
     seconds: float | None = None
     """Until the end, or until the last event that is there."""
+    whole_question: str = field(default="", compare=False)
+    """To search in, as is `said`: neither is shown."""
+    said: str = field(default="", compare=False)
+    """The whole answer, and the names of the agents that were asked; of a large file, of the one that answered."""
 
 
 def summarise(path: Path) -> TraceSummary | None:
@@ -81,7 +83,7 @@ def summarise(path: Path) -> TraceSummary | None:
             return None
         if found.state != "broken":
             _end(found, lines)
-        if found.state != "broken" and lines.whole is not None:
+        if lines.whole is not None:
             _look_through(found, lines.whole)
         return found
 
@@ -91,21 +93,9 @@ def beginning(path: Path) -> RunStarted | None:
     with Lines(path) as lines:
         line, _ = lines.first()
     try:
-        return None if len(line) > LONGEST_LINE else _STARTED.validate_json(_text(line))
+        return None if len(line) > LONGEST_LINE else _STARTED.validate_json(text_of(line))
     except ValidationError:
         return None
-
-
-def kind_of(line: bytes) -> str | None:
-    """The type of an event by the beginning of its line; None where it does not begin as events do."""
-    seen = _seen(line)
-    return seen[2].decode() if seen else None
-
-
-def _seen(line: bytes) -> re.Match[bytes] | None:
-    """Time and type of an event, if a line begins as one that we write."""
-    seen = _KIND.match(line[:_PREFIX])
-    return seen if seen and seen[2].decode() in _KINDS else None
 
 
 def unreadable(size: int, mtime_ns: int, why: str) -> TraceSummary:
@@ -137,11 +127,12 @@ def _begin(found: TraceSummary, lines: Lines) -> bool:
     if len(line) > LONGEST_LINE:
         return _begin_long(found, line)
     try:
-        started = _STARTED.validate_json(_text(line))
+        started = _STARTED.validate_json(text_of(line))
     except ValidationError:
         return _wrong_start(found, line, ends)
     found.run_id, found.engine = excerpt(started.run_id, NAME), excerpt(started.engine, NAME)
     found.question, found.asked = excerpt(started.question, QUESTION), digest(started.question)
+    found.whole_question = started.question[:SEARCHED_QUESTION]
     found.program = digest(started.program) if started.program else ""
     found.seed = excerpt(str(started.seed), NAME)
     return True
@@ -150,7 +141,7 @@ def _begin(found: TraceSummary, lines: Lines) -> bool:
 def _begin_long(found: TraceSummary, line: bytes) -> bool:
     """Of a first line that is too long to be read whole: the part of the question that was read."""
     try:
-        known = from_json(_text(line).encode(), allow_partial="trailing-strings")
+        known = from_json(text_of(line).encode(), allow_partial="trailing-strings")
     except ValueError as error:
         _broken(found, f"line 1: it is no JSON ({error})")
         return True
@@ -163,7 +154,7 @@ def _begin_long(found: TraceSummary, line: bytes) -> bool:
 
 def _wrong_start(found: TraceSummary, line: bytes, ends: bool) -> bool:
     try:
-        known: Any = from_json(_text(line))
+        known: Any = from_json(text_of(line))
     except ValueError:
         cut = not ends and line[:1] == b"{"
         _broken(found, "line 1: it is cut short" if cut else f"line 1: {why_no_event(line)}")
@@ -185,17 +176,18 @@ def _end(found: TraceSummary, lines: Lines) -> None:
     ended = False
     for number, line in enumerate(lines.backwards()):
         torn = number == 0 and not line.ends
-        seen = _seen(lines.read(line, _PREFIX))
-        if torn or seen is None:
+        known = begins(lines.read(line, PREFIX))
+        if torn or known is None:
             why = _why_not(lines, line)
             if why and torn and line.start:
                 cut_short = "its last line is cut short"
                 continue
             if why:
                 return _broken(found, f"{_place(lines, line)}: {why}")
-        kind = seen[2].decode() if seen else ""
-        if found.seconds is None and seen:
-            found.seconds = _finite(float(seen[1]))
+            known = known or seen(lines.read(line, LONGEST_LINE))
+        kind = known.type if known else ""
+        if found.seconds is None and known:
+            found.seconds = _finite(known.t)
         if kind == "reward" and not ended and found.reward is None:
             if reward := _event(_REWARDED, found, lines, line):
                 _take_reward(found, reward)
@@ -206,6 +198,7 @@ def _end(found: TraceSummary, lines: Lines) -> None:
         elif kind == "answer":
             if answer := _event(_ANSWERED, found, lines, line):
                 found.answer = excerpt(answer.text, ANSWER)
+                found.said = f"{answer.text[:SEARCHED_ANSWER]} {(answer.from_agent or '')[:NAME]}"
             break
         elif ended or kind not in AFTER_THE_END:
             break
@@ -237,7 +230,7 @@ def _event(adapter: TypeAdapter[Event], found: TraceSummary, lines: Lines, line:
         return None
     text = lines.read(line, LONGEST_LINE)
     try:
-        return adapter.validate_json(_text(text))
+        return adapter.validate_json(text_of(text))
     except ValidationError:
         _broken(found, f"{_place(lines, line)}: {why_no_event(text)}")
         return None
@@ -259,33 +252,25 @@ def _place(lines: Lines, line: Line) -> str:
 
 
 def _look_through(found: TraceSummary, whole: bytes) -> None:
-    """Find a line that is no event. What looks like one is believed."""
-    for number, line in enumerate(whole.split(b"\n")[:-1], 1):
-        text = line.rstrip()
-        if text and not (_seen(text) and text.endswith(b"}")) and (why := why_no_event(text)):
-            return _broken(found, f"line {number}: {why}")
-    return None
-
-
-def why_no_event(line: bytes) -> str:
-    """What is wrong with a line, in words; empty where it is an event."""
-    if b"\0" in line:
-        return "it holds zero bytes, as after a crash of the machine or in a binary file"
-    if not line.strip():
-        return ""
-    try:
-        Trace.from_lines([_text(line) + "\n"])
-    except ValueError as error:
-        return str(error).removeprefix("trace line 1: ")
-    return ""
+    """Look at every line: for one that is no event, and for the agents that were asked."""
+    *lines, last = whole.split(b"\n")
+    names: dict[str, None] = {}
+    for number, line in enumerate([*lines, last], 1):
+        if not line.strip():
+            continue
+        try:
+            event = event_of(line)
+        except ValueError as error:
+            if number <= len(lines) and found.state != "broken":
+                _broken(found, f"line {number}: {error}")
+            continue
+        if isinstance(event, AgentTurn):
+            names[event.agent[:NAME]] = None
+    found.said = f"{found.said} {' '.join(names)[:SEARCHED_NAMES]}"
 
 
 def _broken(found: TraceSummary, why: str) -> None:
     found.state, found.wrong = "broken", excerpt(why, WRONG)
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8-sig", errors="replace")
 
 
 def _finite(seconds: float) -> float | None:

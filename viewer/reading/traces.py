@@ -1,26 +1,28 @@
 """Reads the trace of one run, whatever state its file is in: all events that can be read, and what could not be.
 
 A killed writer leaves a torn last line, a full disk a broken one, and a run that goes on has no end yet. None of this
-is an error here: it is told beside the events, with the line and the reason. Not here: what events mean
+is an error here: it is told beside the events, with the line and the reason. Of a very large file the beginning and the
+end are read, so that no file takes more than some hundred megabytes and a few seconds. Not here: what events mean
 (`workflow.trace`), and who refuses such a file (`metaagent trace`).
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from workflow.trace import Event, Trace
 
-LONGEST_LINE = 64 << 20
+LONGEST_LINE = 16 << 20
 """Bytes of one event; a longer line is passed over and told."""
-MOST_BYTES = 512 << 20
-"""Bytes of a file that are read."""
-MOST_EVENTS = 200_000
-"""Events of a file that are read."""
+MOST_BYTES = 32 << 20
+"""Bytes of a file that are read. Of a larger one the last `LAST_BYTES` are among them."""
+LAST_BYTES = 8 << 20
+MOST_EVENTS = 100_000
+"""Events of a file that are read from its beginning."""
 MOST_PROBLEMS = 50
 """Lines that are told one by one; more are counted."""
 _CHUNK = 1 << 20
@@ -55,6 +57,8 @@ class ReadRun:
     """In the order of the lines, then those of the whole file."""
     bytes: int = 0
     """That were read."""
+    gap: int | None = None
+    """Index of the first event behind what was left out of a very large file; None where nothing was."""
 
     @property
     def complete(self) -> bool:
@@ -67,25 +71,34 @@ class ReadRun:
 
 
 def read_run(path: Path) -> ReadRun:
-    """All good events of a file in their order, those after a bad line included. Raises OSError alone."""
-    events: list[Event] = []
-    found: list[TraceProblem] = []
-    left_out, size = 0, 0
+    """All good events of a file in their order, those after a bad line included; of a very large one those at its
+    beginning and at its end. Raises OSError alone."""
+    reading = _Reading()
+    gap = None
     with path.open("rb") as file:
-        for number, line, whole in _lines(file):
-            size += len(line)
-            if size > MOST_BYTES or len(events) >= MOST_EVENTS:
-                what = f"{MOST_BYTES:,} bytes" if size > MOST_BYTES else f"{MOST_EVENTS:,} events"
-                found.append(TraceProblem(kind="cut", line=number, reason=f"only the first {what} are shown"))
-                break
-            problem = _read(number, line, whole, events)
-            if problem is not None and len(found) < MOST_PROBLEMS:
-                found.append(problem)
-            elif problem is not None:
-                left_out += 1
-    if left_out:
-        found.append(TraceProblem(kind="more", reason=f"{left_out:,} more lines cannot be read"))
-    return read_trace(path.name, Trace.model_construct(events=events), found, size)
+        size = os.fstat(file.fileno()).st_size
+        read = reading.read(file, MOST_BYTES if size <= MOST_BYTES else MOST_BYTES - LAST_BYTES, MOST_EVENTS)
+        if read < size:
+            start = max(read, size - LAST_BYTES)
+            file.seek(start - 1)
+            start += len(file.readline(LAST_BYTES)) - 1  # to where a line begins
+            if start > read:
+                gap = len(reading.events)
+            last = reading.read(file, size - start, None, behind_a_gap=gap is not None)
+            if gap is not None:
+                reading.problems.append(TraceProblem(kind="cut", reason=_cut(path.name, read, last, size)))
+            read += last
+    if reading.untold:
+        reading.problems.append(TraceProblem(kind="more", reason=f"{reading.untold:,} more lines cannot be read"))
+    trace = Trace.model_construct(events=reading.events)
+    return replace(read_trace(path.name, trace, reading.problems, read), gap=gap)
+
+
+def _cut(name: str, first: int, last: int, size: int) -> str:
+    return (
+        f"only the first {first:,} and the last {last:,} of {size:,} bytes are shown, and what is said of the run as a "
+        f"whole is said of these. Fix: metaagent trace {name[:100]} tells all of it"
+    )
 
 
 def read_trace(name: str, trace: Trace, found: list[TraceProblem] | None = None, size: int = 0) -> ReadRun:
@@ -99,17 +112,37 @@ def read_trace(name: str, trace: Trace, found: list[TraceProblem] | None = None,
     return ReadRun(name=name, trace=trace, problems=tuple(problems), bytes=size)
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes, bool]]:
-    """Number, bytes and whether the line has its end. Of a line that is too long only its beginning."""
-    number = 0
-    while line := file.readline(LONGEST_LINE + 1):
-        number += 1
-        whole = line.endswith(b"\n")
-        if not whole and len(line) > LONGEST_LINE:
-            while (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
-                pass
-            whole = bool(rest)
-        yield number, line, whole
+class _Reading:
+    """What has been read of a file so far."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.problems: list[TraceProblem] = []
+        self.untold = 0
+        self._lines = 0
+
+    def read(self, file: BinaryIO, most: int, most_events: int | None, *, behind_a_gap: bool = False) -> int:
+        """Read lines until there are so many bytes or events. Returns the bytes that were read."""
+        begin, size, before = file.tell(), 0, len(self.events)
+        while size < most and (most_events is None or len(self.events) - before < most_events):
+            line = file.readline(LONGEST_LINE + 1)
+            if not line or (size and size + len(line) > most):
+                break
+            start, size = begin + size, size + len(line)
+            self._lines += 1
+            whole = line.endswith(b"\n")
+            if not whole and len(line) > LONGEST_LINE:
+                while size < most and not whole and (rest := file.readline(_CHUNK)):
+                    size, whole = size + len(rest), rest.endswith(b"\n")
+            problem = _read(self._lines, line, whole, self.events)
+            if problem is not None and behind_a_gap:  # whose lines were not counted
+                problem = replace(problem, line=0, reason=f"the line at byte {start:,}: {problem.reason}")
+            if problem is not None and len(self.problems) < MOST_PROBLEMS:
+                self.problems.append(problem)
+            elif problem is not None:
+                self.untold += 1
+        file.seek(begin + size)
+        return size
 
 
 def _read(number: int, line: bytes, whole: bool, events: list[Event]) -> TraceProblem | None:

@@ -16,6 +16,7 @@ from viewer.run.first_difference import Comparison, Difference, compared, identi
 from viewer.run.run_agents import cast_of
 from viewer.run.run_facts import facts_of
 from viewer.run.run_rows import Row, Rows, row_groups
+from viewer.run.turn_rows import turns_of
 from viewer.sites import Page, link
 from workflow.trace import AgentTurn, CandidateDrawn, Trace, TurnRewarded, Valued
 
@@ -180,7 +181,7 @@ def _starts(found: Comparison, traces: Sequence[Trace]) -> list[int]:
 
 
 def _rows(trace: Trace, groups: list[list[int]], texts: BoundedTexts) -> list[Row]:
-    rows = Rows(trace, cast_of(trace), texts, goto=lambda index: None)
+    rows = Rows(trace, cast_of(trace), turns_of(trace), texts, goto=lambda index: None)
     return [rows.row(group) for group in groups]
 
 

@@ -10,14 +10,15 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from viewer.graphs import run_graph, times, turn_numbers
+from viewer.graphs import run_graph, times
 from viewer.html import Markup, one_line, render
-from viewer.reading import Outcome, ReadRun, outcome_of
+from viewer.reading import Outcome, ReadRun
 from viewer.run.bounded_text import BoundedTexts
+from viewer.run.known_run import KnownRun, known_run
 from viewer.run.program_lines import program_lines
-from viewer.run.run_agents import Agent, Cast, cast_of
+from viewer.run.run_agents import Agent, Cast
 from viewer.run.run_facts import facts_of
-from viewer.run.run_rows import Rows, row_groups
+from viewer.run.run_rows import Rows
 from viewer.run.time_line import time_line
 from viewer.run.token_heat import Words, legend
 from viewer.run.turn_rows import MOST_TERMS
@@ -31,10 +32,11 @@ MOST_ROWS = 500
 MOST_AGENTS = 60
 """Rows of the agents' table, and agents that can be chosen."""
 _EXCERPT = 80
+_GAP = "Here a part of the file is left out, as is said above. Turns are numbered without it."
 
 
 def run_page(
-    read: ReadRun,
+    run: ReadRun | KnownRun,
     *,
     graph: GraphNode | None = None,
     words: Words | None = None,
@@ -43,9 +45,11 @@ def run_page(
 ) -> Page:
     """`graph` is the program's, as `Sandbox.describe` gives it; `words` the texts of tokens. `base` is the route of
     this page: a run of more than `MOST_ROWS` rows goes on at `base?from=N`, whose `first` is N. Without a base what is
-    left out is only counted. Never raises for what is in a trace."""
+    left out is only counted. Several pages of a run are better made of one `KnownRun`. Never raises for what is in a
+    trace."""
+    known = run if isinstance(run, KnownRun) else known_run(run)
+    read, outcome, cast, groups = known.read, known.outcome, known.cast, known.groups
     trace = read.trace
-    outcome, cast, groups = outcome_of(read), cast_of(trace), row_groups(trace)
     first = max(0, min(first, max(0, len(groups) - 1))) // MOST_ROWS * MOST_ROWS
     here = groups[first : first + MOST_ROWS]
     shown = {index for group in here for index in group[:1]}
@@ -54,15 +58,17 @@ def run_page(
         return f"e{index}" if index in shown else None
 
     texts = BoundedTexts()
-    rows = Rows(trace, cast, texts, words, goto)
+    rows = Rows(trace, cast, known.turns, texts, words, goto)
     made = [rows.row(group) for group in here]
+    for row in made:
+        row.before = _GAP if row.index == known.behind_gap else ""
     who = {row.who for row in made}
     values = {
         "read": read,
         "outcome": outcome,
         "answer": BoundedTexts().block(outcome.answer, 1_200) if outcome.answer is not None else None,
         "message": BoundedTexts().block(outcome.failure.message, 1_200) if outcome.failure is not None else None,
-        "source": _source(trace, outcome, goto),
+        "source": _source(known, goto),
         "whole": _whole(trace, cast, outcome, graph, goto) if not first else None,
         "home": link(base) if base else "",
         "rows": made,
@@ -128,14 +134,16 @@ class Source:
     goto: str | None = None
 
 
-def _source(trace: Trace, outcome: Outcome, goto: Callable[[int], str | None]) -> Source | None:
+def _source(known: KnownRun, goto: Callable[[int], str | None]) -> Source | None:
+    outcome = known.outcome
     if outcome.answer is None:
         return None
     if outcome.from_agent is None:
         return Source("from no agent: it stands in no agent's own words, the program made it")
     if outcome.turn is None:
-        return Source(f"from {outcome.from_agent}, in none of whose replies it stands as it is")
-    number = turn_numbers(trace)[outcome.turn]
+        which = "replies" if known.read.gap is None else "replies that are shown"
+        return Source(f"from {outcome.from_agent}, in none of whose {which} it stands as it is")
+    number = known.turns.numbers[outcome.turn]
     return Source(f"from {outcome.from_agent}, in reply {number}", goto(outcome.turn))
 
 

@@ -17,7 +17,7 @@ from viewer.reading import FAILURES, limit_in_words
 from viewer.run.bounded_text import BoundedTexts
 from viewer.run.run_agents import Cast
 from viewer.run.token_heat import Words
-from viewer.run.turn_rows import MOST_TERMS, Part, Turns
+from viewer.run.turn_rows import MOST_TERMS, Part, Turns, TurnsOfRun
 from workflow.trace import (
     AgentTurn,
     Answered,
@@ -55,6 +55,8 @@ class Row:
     parts: list[Part] = field(default_factory=list)
     state: str = ""
     """`bad`, `good` or nothing."""
+    before: str = ""
+    """What is to be said above it."""
 
     @property
     def id(self) -> str:
@@ -85,12 +87,13 @@ class Rows:
         self,
         trace: Trace,
         cast: Cast,
+        turns: TurnsOfRun,
         texts: BoundedTexts,
         words: Words | None = None,
         goto: Callable[[int], str | None] = lambda index: f"e{index}",
     ) -> None:
         self._trace, self._cast, self._texts = trace, cast, texts
-        self._turns = Turns(trace, texts, words, goto)
+        self._turns = Turns(trace, turns, texts, words, goto)
         self._makers: dict[type, Callable[[Row, Any], None]] = {
             AgentTurn: self._turn,
             ToolCalled: self._called,

@@ -5,14 +5,12 @@ Not here: sites of many runs, which show the same page at routes of their own.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from viewer.reading import ReadRun, read_run
+from viewer.run.known_run import KeptRuns, stamp_of
 from viewer.run.run_page import MOST_ROWS, run_page
-from viewer.run.run_rows import row_groups
 from viewer.run.token_heat import Words
 from viewer.sites import NoSuchPage, Page
 from workflow.graph import GraphNode
@@ -27,32 +25,22 @@ class RunSite:
 
     def __init__(self, path: Path, *, graph: GraphNode | None = None, words: Words | None = None) -> None:
         self._path, self._graph, self._words = path, graph, words
-        self._read: tuple[str, ReadRun] | None = None
-        self._lock = threading.Lock()
+        self._kept = KeptRuns()
 
     def page(self, route: str) -> Page:
         first = _first(route)
-        return run_page(self._run(), graph=self._graph, words=self._words, base=RUN, first=first)
+        return run_page(self._kept.of(self._path), graph=self._graph, words=self._words, base=RUN, first=first)
 
     def version(self, route: str) -> str:
         _first(route)
-        stat = self._path.stat()
-        return f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ino}"
+        return stamp_of(self._path)
 
     def routes(self) -> Iterator[str]:
         yield RUN
-        for first in range(MOST_ROWS, len(row_groups(self._run().trace)), MOST_ROWS):
+        for first in range(MOST_ROWS, len(self._kept.of(self._path).groups), MOST_ROWS):
             yield f"{RUN}?from={first}"
 
     def close(self) -> None: ...
-
-    def _run(self) -> ReadRun:
-        """What the file holds now; it is read anew where it has changed."""
-        with self._lock:
-            version = self.version(RUN)
-            if self._read is None or self._read[0] != version:
-                self._read = version, read_run(self._path)
-            return self._read[1]
 
 
 def _first(route: str) -> int:

@@ -9,7 +9,7 @@ import json
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from viewer.graphs import turn_numbers
@@ -42,33 +42,50 @@ class Part:
     css: str = ""
 
 
+@dataclass(slots=True)
+class TurnsOfRun:
+    """What belongs to the turns of a run, by the index of their events or by their keys."""
+
+    numbers: dict[int, int]
+    before: dict[int, int]
+    """The turn before, at the same path."""
+    by_path: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    drawn: dict[str, list[CandidateDrawn]] = field(default_factory=lambda: defaultdict(list))
+    earned: dict[str, list[TurnRewarded]] = field(default_factory=lambda: defaultdict(list))
+    valued: dict[str, Valued] = field(default_factory=dict)
+
+
+def turns_of(trace: Trace) -> TurnsOfRun:
+    found = TurnsOfRun(turn_numbers(trace), turns_before(trace))
+    for index, event in enumerate(trace.events):
+        if isinstance(event, AgentTurn):
+            found.by_path[event.path].append(index)
+        elif isinstance(event, CandidateDrawn):
+            found.drawn[event.key].append(event)
+        elif isinstance(event, TurnRewarded):
+            found.earned[event.key].append(event)
+        elif isinstance(event, Valued):
+            found.valued.setdefault(event.key, event)
+    return found
+
+
 class Turns:
     def __init__(
-        self, trace: Trace, texts: BoundedTexts, words: Words | None, goto: Callable[[int], str | None]
+        self,
+        trace: Trace,
+        turns: TurnsOfRun,
+        texts: BoundedTexts,
+        words: Words | None,
+        goto: Callable[[int], str | None],
     ) -> None:
-        self._trace, self._texts, self._words, self._goto = trace, texts, words, goto
-        self._numbers = turn_numbers(trace)
-        self._before = turns_before(trace)
-        self._drawn: dict[str, list[CandidateDrawn]] = defaultdict(list)
-        self._earned: dict[str, list[TurnRewarded]] = defaultdict(list)
-        self._valued: dict[str, Valued] = {}
-        self._by_path: dict[str, list[int]] = defaultdict(list)
-        for index, event in enumerate(trace.events):
-            if isinstance(event, AgentTurn):
-                self._by_path[event.path].append(index)
-            elif isinstance(event, CandidateDrawn):
-                self._drawn[event.key].append(event)
-            elif isinstance(event, TurnRewarded):
-                self._earned[event.key].append(event)
-            elif isinstance(event, Valued):
-                self._valued.setdefault(event.key, event)
+        self._trace, self._of, self._texts, self._words, self._goto = trace, turns, texts, words, goto
 
     def number(self, index: int) -> int:
-        return self._numbers[index]
+        return self._of.numbers[index]
 
     def reply_before(self, index: int, path: str) -> str | None:
         """What was last said at a path before an event."""
-        turns = self._by_path.get(path, [])
+        turns = self._of.by_path.get(path, [])
         place = bisect_left(turns, index)
         turn = self._trace.events[turns[place - 1]] if place else None
         return turn.completion.text if isinstance(turn, AgentTurn) and turn.completion is not None else None
@@ -103,7 +120,7 @@ class Turns:
         return [*parts, self._asked(index, event)]
 
     def _prompt(self, index: int, event: AgentTurn) -> list[Part]:
-        before = self._before.get(index)
+        before = self._of.before.get(index)
         earlier = self._trace.events[before] if before is not None else None
         prompt = prompt_of(event, earlier if isinstance(earlier, AgentTurn) else None, before)
         parts: list[Part] = []
@@ -133,7 +150,7 @@ class Turns:
         return Part(role, self._texts.block(message["content"], _ROLES[role]), css=f"prompt {role}")
 
     def _as_before(self, messages: int, earlier: int) -> Markup:
-        told = f"{messages:,} message{'s' * (messages != 1)} as at no. {self._numbers[earlier]:,}"
+        told = f"{messages:,} message{'s' * (messages != 1)} as at no. {self._of.numbers[earlier]:,}"
         target = self._goto(earlier)
         if target is None:
             return Markup("<p>{}</p>").format(told)
@@ -162,11 +179,11 @@ class Turns:
                     figure(each.reward), render("run_terms.html", terms=each.terms, most=MOST_TERMS)
                 ),
             )
-            for each in self._earned[key][:1]
+            for each in self._of.earned.get(key, [])[:1]
         ]
-        if valued := self._valued.get(key):
+        if valued := self._of.valued.get(key):
             parts.append(Part("valued", Markup("<p>{}</p>").format(valued.said)))
-        drawn = self._drawn[key]
+        drawn = self._of.drawn.get(key, [])
         if not drawn:
             return parts
         best = ", ".join(f"{figure(each.reward)}{' (chosen)' * each.chosen}" for each in drawn[:12])

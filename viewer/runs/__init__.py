@@ -3,6 +3,7 @@
 Not here: the page of a single run (`viewer.run`), and what else a training run's folder holds (`viewer.training`).
 """
 
+from viewer.runs.folder_walk import Walk
 from viewer.runs.runs_site import RunsSite
 
-__all__ = ["RunsSite"]
+__all__ = ["RunsSite", "Walk"]

@@ -19,6 +19,8 @@ class Walk:
         self.unread_folders = 0
         self.nameless = 0
         """Files whose names are no text in UTF-8: no route leads to them."""
+        self.passed_over = 0
+        """Links to folders and to files of JSON lines, and folders whose names begin with a dot."""
 
     def batches(self) -> Iterator[list[tuple[str, int, int]]]:
         """Path relative to the folder, size in bytes and time of the last change in nanoseconds, so many at once.
@@ -55,6 +57,11 @@ class Walk:
         if entry.is_dir(follow_symlinks=False):
             if not entry.name.startswith("."):
                 waiting.append(f"{path}/")
+            else:
+                self.passed_over += 1
+            return None
+        if entry.is_symlink():
+            self.passed_over += entry.name.endswith(".jsonl") or os.path.isdir(entry.path)
             return None
         if not entry.name.endswith(".jsonl") or not entry.is_file(follow_symlinks=False):
             return None

@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from viewer.html import folded
 from viewer.reading import TraceSummary
 from viewer.runs.trace_filter import MOST_NUMBER, ORDERS, TraceFilter
 
 PER_PAGE = 50
 EXAMPLES = 3
+LONG_QUESTION = 1_000
+"""Characters beyond which a question is kept apart from the traces that ask it."""
 _PLACE = re.compile(r"(?:.*/)?step-(\d{1,12})/question-(\d{1,12})/design-(\d{1,12})-execution-(\d{1,12})\.jsonl")
-_SUMMARY = [each.name for each in fields(TraceSummary)]
+_SUMMARY = [each.name for each in fields(TraceSummary) if each.compare]
 _COLUMNS = ["path", "step", "number", "design", "execution", *_SUMMARY]
 PUT = (
     f"INSERT OR REPLACE INTO traces ({', '.join([*_COLUMNS, 'words'])}) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
@@ -131,8 +134,21 @@ def row_of(path: str, summary: TraceSummary) -> list[Any]:
     place = _PLACE.fullmatch(path)
     figures = [int(each) for each in place.groups()] if place else [None] * 4
     said = [_stored(getattr(summary, name)) for name in _SUMMARY]
-    words = " ".join((summary.question, summary.answer or "", summary.message, summary.wrong)).casefold()
-    return [path, *figures, *said, words.replace("\0", " ")]
+    question = "" if _is_long(summary) else summary.whole_question or summary.question
+    return [path, *figures, *said, _words(question, summary.said, summary.message, summary.wrong)]
+
+
+def question_of(summary: TraceSummary) -> dict[str, str]:
+    """A long question by its digest, to search in: many runs are asked the same, and it is kept once."""
+    return {summary.asked: _words(summary.whole_question)} if _is_long(summary) else {}
+
+
+def _is_long(summary: TraceSummary) -> bool:
+    return len(summary.whole_question) > LONG_QUESTION
+
+
+def _words(*texts: str) -> str:
+    return folded(" ".join(filter(None, texts))).replace("\0", " ")
 
 
 def _stored(value: Any) -> Any:

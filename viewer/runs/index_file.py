@@ -18,7 +18,7 @@ from pathlib import Path
 
 from viewer.reading import UNREADABLE
 
-VERSION = 1
+VERSION = 2
 """Of the tables; another one is thrown away."""
 APPLICATION = 0x6D617678
 """Marks a file as ours."""
@@ -30,8 +30,9 @@ CREATE TABLE folder (path TEXT NOT NULL);
 CREATE TABLE state (changes INTEGER NOT NULL);
 INSERT INTO state VALUES (0);
 CREATE TABLE others (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE results (path TEXT PRIMARY KEY, upto INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE graded (path TEXT PRIMARY KEY, correct INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE results (path TEXT PRIMARY KEY, upto INTEGER NOT NULL, digest TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE graded (path TEXT PRIMARY KEY, correct INTEGER NOT NULL, results TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE questions (asked TEXT PRIMARY KEY, words TEXT NOT NULL);
 CREATE TABLE traces (
     path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
     step INTEGER, number INTEGER, design INTEGER, execution INTEGER,
@@ -62,8 +63,9 @@ INSERT INTO changed (path, size, mtime_ns, wrong)
     WHERE coalesce(traces.size, others.size) IS NOT seen.size
         OR coalesce(traces.mtime_ns, others.mtime_ns) IS NOT seen.mtime_ns
         OR traces.wrong LIKE '{UNREADABLE}%'
-    ORDER BY seen.mtime_ns DESC, seen.path
+    ORDER BY seen.path LIKE '%results.jsonl' DESC, seen.mtime_ns DESC, seen.path
 """
+"""What evaluations say comes first, so that no trace is shown with what they said before."""
 NEXT = f"""
 SELECT number, path, size, mtime_ns, wrong FROM changed WHERE number > ? AND NOT EXISTS (
     SELECT 1 FROM traces WHERE traces.path = changed.path AND traces.size = changed.size
@@ -73,9 +75,14 @@ SELECT number, path, size, mtime_ns, wrong FROM changed WHERE number > ? AND NOT
 """Without those that another process has read meanwhile."""
 GRADE = """
 UPDATE traces SET correct = (SELECT correct FROM graded WHERE graded.path = traces.path)
-    WHERE path = ? AND correct IS NULL AND reward IS NULL
+    WHERE path = ? AND reward IS NULL
 """
-"""What an evaluation says of a trace that has no reward."""
+"""What an evaluation says of a trace that has no reward, whatever it said before."""
+UNGRADE = """
+UPDATE traces SET correct = NULL
+    WHERE reward IS NULL AND correct IS NOT NULL AND path NOT IN (SELECT path FROM graded)
+"""
+"""Where no evaluation says anything any more."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 

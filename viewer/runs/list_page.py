@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from viewer.html import count, figure, one_line, render, seconds
-from viewer.reading import TraceSummary
+from viewer.reading import LOOKED_THROUGH, TraceSummary
 from viewer.runs.index_answers import Indexed, Kind, Listed, Totals
 from viewer.runs.trace_filter import FAILURES, ORDERS, TraceFilter
 from viewer.runs.trace_index import Progress, TraceIndex
@@ -148,13 +148,14 @@ def _said(summary: TraceSummary) -> tuple[str, str]:
 def _figures(summary: TraceSummary) -> list[str]:
     told = [] if summary.tokens is None else [f"{summary.tokens:,} tokens"]
     told += [] if summary.seconds is None else [seconds(summary.seconds)]
+    told += ["looked at at its ends alone"] if summary.size > LOOKED_THROUGH else []
     return [*told, bytes_told(summary.size), time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(summary.mtime_ns / 1e9))]
 
 
 def bytes_told(size: int) -> str:
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
-            return f"{size / unit:.3g} {name}"
+            return f"{figure(size / unit)} {name}"
     return f"{size} B"
 
 
@@ -180,6 +181,8 @@ def _progress(progress: Progress) -> list[str]:
         told.append(f"Folders that cannot be read and are left out: {progress.unread_folders:,}.")
     if progress.nameless:
         told.append(f"Files left out, as their names are no text in UTF-8: {progress.nameless:,}.")
+    if progress.passed_over:
+        told.append(f"Links and folders whose names begin with a dot are not followed: {progress.passed_over:,}.")
     return told
 
 

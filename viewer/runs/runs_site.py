@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 from designer.sample import Design
 from trainer.disk import plain_files
 from viewer.reading import read_run
-from viewer.run import Words, compare_page, run_page
+from viewer.run import KeptRuns, Words, compare_page, run_page
 from viewer.runs.list_page import list_page
 from viewer.runs.matrix import best_and_worst
 from viewer.runs.question_tree import design_of, read_tree
@@ -34,6 +34,9 @@ MOST_PAGES = 40
 """Pages of the list, and what they lead to, that are worth having in one file."""
 
 
+_QUESTION = re.compile(r"question-\d{1,12}")
+
+
 class RunsSite:
     """The traces in `folder` and below; `words` gives the texts of tokens. `routes` waits until all traces are in the
     index. Raises OSError for a folder that cannot be read."""
@@ -44,6 +47,7 @@ class RunsSite:
         self.folder = folder.resolve()
         self.index = TraceIndex(self.folder)
         self._words = words
+        self._kept = KeptRuns()
 
     def page(self, route: str) -> Page:
         kind, rest = _split(route)
@@ -113,7 +117,7 @@ class RunsSite:
         file = self._trace(path)
         design = _design_beside(file)
         graph = design.graph if design is not None else None
-        return run_page(read_run(file), graph=graph, words=self._words, base=f"run/{path}", first=first)
+        return run_page(self._kept.of(file), graph=graph, words=self._words, base=f"run/{path}", first=first)
 
     def _compare(self, left: str, right: str) -> Page:
         files = self._trace(left), self._trace(right)
@@ -134,6 +138,8 @@ class RunsSite:
         folder = self._inside(path)
         if not _is(stat.S_ISDIR, folder):
             raise NoSuchPage(f"there is no folder {path[:200]!r} in {self.folder}, or no longer")
+        if not _QUESTION.fullmatch(folder.name):
+            raise NoSuchPage(f"{path[:200]!r} is no question's folder. Fix: tree/step-000000/question-0000")
         return folder
 
     def _inside(self, path: str) -> Path:

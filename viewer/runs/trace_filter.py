@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 from urllib.parse import parse_qsl, urlencode
 
+from viewer.html import folded
 from viewer.sites import NoSuchPage
 from workflow.failures import FailureKind
 
@@ -38,7 +39,8 @@ class TraceFilter:
     """Empty or None: whichever. Its fields are those of the query of a route."""
 
     q: str = ""
-    """Words, all of which stand in the question, the answer or the failure's message, without regard to case."""
+    """Words, all of which stand in the question, the answer, the agents' names or the failure's message, without regard
+    to case and accents."""
     failure: str = ""
     """A kind; `any` for some failure, `none` for a run that ended without one."""
     state: str = ""
@@ -91,8 +93,10 @@ class TraceFilter:
         return " AND ".join(text for text, _ in parts) or "1", [value for _, values in parts for value in values]
 
     def _conditions(self) -> Iterator[tuple[str, list[Any]]]:
-        for word in self.q.casefold().split()[:MOST_WORDS]:
-            yield "words LIKE ? ESCAPE '\\'", [f"%{_literal(word)}%"]
+        for word in folded(self.q).split()[:MOST_WORDS]:
+            like = f"%{_literal(word)}%"
+            asked = "asked IN (SELECT asked FROM questions WHERE words LIKE ? ESCAPE '\\')"
+            yield f"(words LIKE ? ESCAPE '\\' OR {asked})", [like, like]
         if self.failure == "any":
             yield "failure IS NOT NULL", []
         elif self.failure == "none":

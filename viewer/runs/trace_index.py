@@ -8,7 +8,6 @@ a summary says (`viewer.reading.trace_summary`), where the index lies (`viewer.r
 
 from __future__ import annotations
 
-import itertools
 import os
 import sqlite3
 import threading
@@ -22,9 +21,9 @@ from trainer.evaluate import RESULTS
 from viewer.reading import summarise, unreadable
 from viewer.runs import index_answers
 from viewer.runs.folder_walk import Walk
-from viewer.runs.graded_attempts import graded
+from viewer.runs.graded_attempts import GradedAttempts
 from viewer.runs.index_answers import EXAMPLES, PER_PAGE, Kind, Listed, Totals
-from viewer.runs.index_file import CHANGED, GRADE, NEXT, IndexClosed, IndexFile, is_busy
+from viewer.runs.index_file import CHANGED, GRADE, NEXT, UNGRADE, IndexClosed, IndexFile, is_busy
 from viewer.runs.trace_filter import TraceFilter
 from viewer.sites import NoSuchPage
 
@@ -55,6 +54,8 @@ class Progress:
     unread_folders: int = 0
     nameless: int = 0
     """Files whose names are no text."""
+    passed_over: int = 0
+    """Links and hidden folders."""
     error: str = ""
     """Why the index is not being filled."""
 
@@ -183,6 +184,7 @@ class TraceIndex:
     def _read(self, files: Sequence[tuple[int, str, int, int, str | None]]) -> int:
         """Summaries of some files into the index. Returns the number of the last one, of as many as time allows."""
         rows: list[list[Any]] = []
+        questions: dict[str, str] = {}
         others: list[tuple[str, int, int]] = []
         began = time.perf_counter()
         last = 0
@@ -200,33 +202,40 @@ class TraceIndex:
                 others.append((path, size, mtime_ns))
             else:
                 rows.append(index_answers.row_of(path, summary))
+                questions |= index_answers.question_of(summary)
             if time.perf_counter() - began > AT_ONCE_S or self._closed.is_set():
                 break
-        if rows or others:
+        for path, *_ in others:
+            if path.rpartition("/")[2] == RESULTS:
+                self._grade(path)
+        if rows or others:  # what is in these counts as read
             with self._file.writing() as sql:
                 sql.executemany(index_answers.PUT, rows)
+                sql.executemany("INSERT OR IGNORE INTO questions VALUES (?, ?)", questions.items())
                 sql.executemany("INSERT OR REPLACE INTO others VALUES (?, ?, ?)", others)
                 sql.executemany("DELETE FROM others WHERE path = ?", [row[:1] for row in rows])
                 sql.executemany("DELETE FROM traces WHERE path = ?", [other[:1] for other in others])
                 sql.executemany(GRADE, [row[:1] for row in rows])
-        for path, *_ in others:
-            if path.rpartition("/")[2] == RESULTS:
-                self._grade(path)
         return last
 
     def _grade(self, path: str) -> None:
-        """What an evaluation has added to its results."""
-        file = self.folder / path
+        """What an evaluation has added to its results or, where these are others now, all that they say."""
         with self._file.looking() as sql:
-            upto = sql.execute("SELECT upto FROM results WHERE path = ?", (path,)).fetchone() or (0,)
+            known = sql.execute("SELECT upto, digest FROM results WHERE path = ?", (path,)).fetchone() or ()
         try:
-            whole = file.stat().st_size >= upto[0]
-            lines = graded(file, path, upto[0] if whole else 0)
-            while some := list(itertools.islice(lines, AT_ONCE)):
-                with self._file.writing() as sql:
-                    sql.executemany("INSERT OR REPLACE INTO graded VALUES (?, ?)", [each[:2] for each in some])
-                    sql.execute("INSERT OR REPLACE INTO results VALUES (?, ?)", (path, some[-1][2]))
-                    sql.executemany(GRADE, [each[:1] for each in some])
+            with GradedAttempts(self.folder / path, path, *known) as attempts:
+                if not attempts.goes_on:
+                    with self._file.writing() as sql:
+                        sql.execute("DELETE FROM graded WHERE results = ?", (path,))
+                        sql.execute(UNGRADE)
+                while some := attempts.some(AT_ONCE):
+                    with self._file.writing() as sql:
+                        sql.executemany(
+                            "INSERT OR REPLACE INTO graded VALUES (?, ?, ?)", [(*each, path) for each in some]
+                        )
+                        sql.executemany(GRADE, [each[:1] for each in some])
+                        upto = path, attempts.upto, attempts.digest
+                        sql.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", upto)
         except OSError:
             return  # gone meanwhile, or not to be read: nothing is known of its traces
 
@@ -241,8 +250,11 @@ class TraceIndex:
             )
         if some:
             with self._file.writing() as sql:
-                for table in ("traces", "others"):
+                for table in ("traces", "others", "results"):
                     sql.execute(f"DELETE FROM {table} WHERE {gone}")
+                sql.execute("DELETE FROM questions WHERE asked NOT IN (SELECT asked FROM traces)")
+                sql.execute("DELETE FROM graded WHERE results NOT IN (SELECT path FROM others)")
+                sql.execute(UNGRADE)
 
     def _tell(self, walk: Walk, began: float, to_read: int = 0, read: int = 0, *, looking: bool = True) -> None:
         before = self.progress
@@ -254,5 +266,6 @@ class TraceIndex:
             seconds=time.perf_counter() - began if before.looking else before.seconds,
             unread_folders=walk.unread_folders,
             nameless=walk.nameless,
+            passed_over=walk.passed_over,
             error=before.error,
         )

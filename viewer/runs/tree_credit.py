@@ -117,6 +117,9 @@ def _check_whole(tree: TreeOnDisk) -> None:
     if waiting:
         told = waiting[0].wrong or f"there is no design {waiting[0].index}"
         raise NoCredit(f"{told}; rewards of all designs are compared")
+    for _, run in tree.runs:
+        if run.summary is not None and run.summary.state == "broken" and run.summary.reward is not None:
+            raise NoCredit(f"{run.file}, {run.summary.wrong}")
     missing = [(design, run) for design, run in tree.runs if not design.is_rejected and run.reward is None]
     if missing:
         design, run = missing[0]

@@ -17,6 +17,7 @@ from typing import Any
 
 from trainer.disk import plain_files
 from viewer.means import mean
+from viewer.reading import kind_of
 
 WHOLE = 4 << 20
 """Bytes of a trace that is read whole; of a longer one, its beginning and its end."""
@@ -24,7 +25,7 @@ BEGINNING, END = 1 << 16, 1 << 18
 _QUESTION = re.compile(r"question-(\d{1,12})")
 _RUN = re.compile(r"design-(\d{1,6})-execution-(\d{1,6})\.jsonl")
 _DESIGN = re.compile(r"design-(\d{1,6})\.json")
-_KINDS = tuple(f'"type":"{kind}"'.encode() for kind in ("run_started", "tool_call", "run_ended", "reward"))
+_KINDS = ("run_started", "tool_call", "run_ended", "reward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,7 @@ def read_summary(path: Path, design: int, execution: int) -> tuple[RunSummary, s
         return RunSummary(**found, unreadable=error.strerror or str(error)), ""
     question, tools = "", 0
     for line in data.split(b"\n"):
-        if not any(kind in line for kind in _KINDS):
+        if kind_of(line) not in _KINDS:
             continue
         event = _event(line)
         match event.get("type"):

@@ -12,7 +12,7 @@ from trainer.run import StepReport
 from trainer.update import UpdateReport
 from viewer.charts import Level
 from viewer.means import mean
-from viewer.training.training_data import Measure, Stage
+from viewer.training.training_data import Measure, Stage, known
 from viewer.training.training_panels import SHARE, Figures, Panel, Panels
 
 Values = Mapping[str, float | None]
@@ -41,7 +41,7 @@ def sections(panels: Panels, tools: Mapping[int, float]) -> list[Section]:
 
 def mean_of(stage: Stage, measure: Measure) -> float | None:
     """Over the steps of a stage that have the value."""
-    values = [value for report in stage.reports if (value := measure(report)) is not None]
+    values = known(stage.reports, measure)
     return mean(values) if values else None
 
 

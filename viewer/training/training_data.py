@@ -251,10 +251,10 @@ class Windows:
 
     def mean(self, measure: Measure) -> list[float | None]:
         """Over those steps of each part that have the value."""
-        return [mean(values) if (values := _known(part, measure)) else None for part in self.parts]
+        return [mean(values) if (values := known(part, measure)) else None for part in self.parts]
 
     def largest(self, measure: Measure) -> list[float | None]:
-        return [max(values) if (values := _known(part, measure)) else None for part in self.parts]
+        return [max(values) if (values := known(part, measure)) else None for part in self.parts]
 
 
 def windows(steps: Sequence[StepReport], most: int = MOST_WINDOWS) -> Windows:
@@ -271,5 +271,6 @@ def windows(steps: Sequence[StepReport], most: int = MOST_WINDOWS) -> Windows:
     return Windows(parts, spans, size)
 
 
-def _known(part: Iterable[StepReport], measure: Measure) -> list[float]:
+def known(part: Iterable[StepReport], measure: Measure) -> list[float]:
+    """The values of those that have one: a number, which what was not finite when it was written is not."""
     return [value for report in part if (value := measure(report)) is not None and math.isfinite(value)]

@@ -5,6 +5,7 @@ Reads reports of steps and a bounded part of the traces; the pages of single ste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -195,7 +196,7 @@ def _next_roles(run: TrainingRun) -> list[str]:
 def took(report: StepReport) -> float:
     """Seconds of a step: the sum of its parts."""
     spent = report.timings
-    return spent.rollout_s + spent.update_s + spent.save_s + spent.sync_s
+    return sum(filter(math.isfinite, (spent.rollout_s, spent.update_s, spent.save_s, spent.sync_s)))
 
 
 def _left_s(run: TrainingRun) -> float | None:

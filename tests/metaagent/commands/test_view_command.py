@@ -57,6 +57,15 @@ def test_a_folder_of_traces_becomes_one_file(trace: Path, tmp_path: Path, monkey
     assert "3 traces" in (tmp_path / "all.html").read_text(encoding="utf-8")
 
 
+def test_traces_beside_an_empty_folder_of_traces_are_shown(trace: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "runs" / "traces").mkdir(parents=True)
+    trace.rename(tmp_path / "runs" / "run.jsonl")
+    shown = invoke("view", str(tmp_path / "runs"), "-o", str(tmp_path / "all.html"))
+    assert shown.exit_code == 0, shown.output
+    assert "1 trace<" in (tmp_path / "all.html").read_text(encoding="utf-8")
+
+
 def test_what_is_somebody_elses_is_not_written_over(trace: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.html"
     mine.write_text("<!doctype html><p>mine</p>")
@@ -71,6 +80,10 @@ def test_what_is_somebody_elses_is_not_written_over(trace: Path, tmp_path: Path)
     [
         (["nowhere"], "nowhere is not there. Fix: "),
         (["empty"], "empty holds no traces. Fix: "),
+        (
+            ["links"],
+            "links holds no traces (links and folders whose names begin with a dot are not followed: 2). Fix: ",
+        ),
         (["run.jsonl", "--before", "empty"], "run.jsonl is no evaluation, and only those are compared. Fix: "),
         (["run.jsonl", "--serve", "--out", "x.html"], "--serve writes no file. Fix: "),
         (["run.jsonl", "--port", "3333"], "--port 3333 is for --serve. Fix: "),
@@ -86,6 +99,9 @@ def test_what_cannot_be_shown_is_told(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "links" / ".hidden").mkdir(parents=True)
+    (tmp_path / "links" / "run.jsonl").symlink_to(trace)
+    (tmp_path / "links" / "other.txt").symlink_to(trace)
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     os.mkfifo(tmp_path / "pipe")
     shown = invoke("view", *arguments)
