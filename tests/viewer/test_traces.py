@@ -162,9 +162,9 @@ def test_a_line_longer_than_all_that_is_read_leaves_its_ends(read, length: int, 
     lines=st.lists(
         st.integers(0, 300).map(lambda length: "x" * length + "\n") | st.integers(0, 9).map(said), max_size=40
     ),
-    most=st.integers(200, 3000),
+    most=st.integers(500, 3000),
     last=st.integers(1, 199),
-    longest=st.integers(50, 400),
+    longest=st.integers(50, 250),
 )
 def test_whatever_the_bounds_no_event_is_read_twice(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], most: int, last: int, longest: int
