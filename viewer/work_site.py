@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from viewer.html import render
 from viewer.reading import read_trace
-from viewer.run import run_page
-from viewer.sites import NoSuchPage, Page, link
+from viewer.run import first_row, run_page
+from viewer.sites import Page, link
 from workflow.failures import Finding
 from workflow.graph import GraphNode
 from workflow.trace import Event, Trace
@@ -89,10 +89,11 @@ class WorkSite:
     def page(self, route: str) -> Page:
         with self._lock:
             events, graph, written, failure = list(self._events), self._graph, self._written, self._failure
-        if route not in (DESIGN, RUN):
-            raise NoSuchPage(f"there is no page {route!r}")
-        if route == RUN and self._runs:
-            return run_page(read_trace("run", Trace.model_construct(events=events)), graph=graph)
+        if route != DESIGN:
+            first = first_row(route)
+            if self._runs:
+                read = read_trace("run", Trace.model_construct(events=events))
+                return run_page(read, graph=graph, base=RUN, first=first)
         return Page(
             title="Design" if self.home == DESIGN else "Program",
             body=render(

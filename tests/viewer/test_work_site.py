@@ -9,7 +9,7 @@ from viewer import Designed, NoSuchPage, WorkSite
 from viewer.work_site import LAST_WRITTEN
 from workflow.failures import Finding
 from workflow.graph import GraphNode
-from workflow.trace import Answered, RunEnded, RunStarted
+from workflow.trace import Answered, RunEnded, RunStarted, ToolCalled
 
 HOSTILE = "<script>alert(1)</script>\u202e{{ 7 * 7 }}"
 GRAPH = GraphNode(
@@ -97,3 +97,16 @@ def test_a_run_alone_begins_with_its_page() -> None:
     text_of(site.page("run").body)
     with pytest.raises(NoSuchPage, match="elsewhere"):
         site.page("elsewhere")
+
+
+def test_a_long_run_goes_on_on_further_pages_while_it_runs() -> None:
+    site = WorkSite("What is 1 + 1?", designs=False)
+    site.runs(GRAPH)
+    site(RunStarted(run_id="r", question="What is 1 + 1?", engine="e"))
+    for number in range(700):
+        site(ToolCalled(path="w/A", agent="A", name=f"tool{number}"))
+    first, second = text_of(site.page("run").body), text_of(site.page("run?from=500").body)
+    assert "tool499" in first
+    assert "tool500" not in first
+    assert "tool699" in second
+    assert "run?from=500" in site.page("run").body

@@ -28,11 +28,11 @@ class RunSite:
         self._kept = KeptRuns()
 
     def page(self, route: str) -> Page:
-        first = _first(route)
+        first = first_row(route)
         return run_page(self._kept.of(self._path), graph=self._graph, words=self._words, base=RUN, first=first)
 
     def version(self, route: str) -> str:
-        _first(route)
+        first_row(route)
         return stamp_of(self._path)
 
     def routes(self) -> Iterator[str]:
@@ -43,7 +43,7 @@ class RunSite:
     def close(self) -> None: ...
 
 
-def _first(route: str) -> int:
+def first_row(route: str) -> int:
     """The first row of the page at a route. Raises `NoSuchPage`."""
     place, _, query = route.partition("?")
     given = parse_qs(query).get("from", ["0"])[0]
