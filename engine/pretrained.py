@@ -56,9 +56,18 @@ def load_generation_config(path_or_id: str | Path) -> Any:
 
 def load_model(path_or_id: str | Path, dtype: Any) -> Any:
     """A causal language model, with all of its weights from safetensors files."""
+    return _loaded(_transformers().AutoModelForCausalLM, path_or_id, dtype)
+
+
+def load_body(path_or_id: str | Path, dtype: Any) -> Any:
+    """A model without what stands on its last hidden states, whatever that is."""
+    return _loaded(_transformers().AutoModel, path_or_id, dtype)
+
+
+def _loaded(kind: Any, path_or_id: str | Path, dtype: Any) -> Any:
     _check_folder(Path(path_or_id))
     config = load_config(path_or_id)
-    model, told = _transformers().AutoModelForCausalLM.from_pretrained(
+    model, told = kind.from_pretrained(
         path_or_id,
         config=config,
         dtype=dtype,

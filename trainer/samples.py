@@ -94,6 +94,9 @@ class Sample:
     loss_mask: Sequence[int]
     behaviour_logprobs: Sequence[float]
     advantage: float
+    """For a model of values the target y in [-1, 1] of the state that the tokens are."""
+    weight: float = 1.0
+    """How much it counts for a model of values."""
     temperature: float = 1.0
     group: str = ""
     """Samples with equal `group` (a role and a question) count as one where the loss averages over groups."""

@@ -18,6 +18,7 @@ from trainer.update.backend import (
     Snapshot,
     UpdateFailed,
     UpdateReport,
+    ValueObjective,
 )
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from trainer.update.deepspeed_rank import DeepSpeedRank
     from trainer.update.exchange import join
     from trainer.update.torch_backend import TorchBackend
+    from trainer.update.value_head import read_values
 
 __all__ = [
     "Backend",
@@ -42,7 +44,9 @@ __all__ = [
     "TorchBackend",
     "UpdateFailed",
     "UpdateReport",
+    "ValueObjective",
     "join",
+    "read_values",
 ]
 
 _LATE = {
@@ -53,6 +57,7 @@ _LATE = {
     "GroupLost": "deepspeed_group",
     "TorchBackend": "torch_backend",
     "join": "exchange",
+    "read_values": "value_head",
 }
 """What is loaded on first use, and from where."""
 

@@ -69,7 +69,20 @@ class ImitationObjective(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-Objective = PolicyObjective | ImitationObjective
+class ValueObjective(BaseModel):
+    """Regression of V in [-1, 1] on a sample's `advantage`, the target y in [-1, 1] (MASPRM, section 4.1): the mean
+    over samples, each times its `weight`. V = tanh(w h + b), where h is the last hidden state at the last token whose
+    mask is 1. Every loss is finite for all y, -1 and 1 included, and bounded below by 0."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    loss: Literal["huber", "mse", "bce"] = "huber"
+    """`huber` and `mse` are of V - y; `bce` is the cross-entropy of the probabilities (1 + y) / 2 and (1 + V) / 2."""
+    delta: float = Field(default=1.0, gt=0)
+    """Where `huber` goes from a square to a line; 1 is not in the paper."""
+
+
+Objective = PolicyObjective | ImitationObjective | ValueObjective
 
 
 class LoraSettings(BaseModel):

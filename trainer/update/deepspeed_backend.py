@@ -20,7 +20,7 @@ from typing import Any
 from engine.protocol import Probe
 from trainer.disk import Written, synced
 from trainer.samples import Sample
-from trainer.update.backend import Objective, UpdateFailed, UpdateReport
+from trainer.update.backend import Objective, UpdateFailed, UpdateReport, ValueObjective
 from trainer.update.deepspeed_group import Facts, Group, Learnt, Work
 from trainer.update.global_plan import global_plan
 from trainer.update.micro_batches import check_samples, mini_batches, used
@@ -75,6 +75,11 @@ class DeepSpeedBackend:
     def update(self, samples: Sequence[Sample], objective: Objective) -> UpdateReport:
         """See `Backend`. One optimizer step per mini-batch in which anything is to be computed."""
         began = time.perf_counter()
+        if isinstance(objective, ValueObjective):
+            raise ValueError(
+                "DeepSpeed's ranks train policies, and no model of values. Fix: TorchBackend with a separator, on one "
+                "GPU; where memory is short, with lora or gradient_checkpointing"
+            )
         group = self._opened()
         self._check(samples)
         wants_reference(objective, self._settings.keeps_reference or self._settings.lora is not None)

@@ -1,4 +1,5 @@
-"""Samples through a causal model: the log-probabilities and entropies of their tokens, micro-batch by micro-batch.
+"""Samples through a causal model: the log-probabilities and entropies of their tokens, or the hidden states that values
+are read from, micro-batch by micro-batch.
 
 Prompts that several samples begin with are read once where the model allows it (`trainer.update.shared_prompts`). Knows
 no loss, no objective and no optimizer.
@@ -33,6 +34,25 @@ class Forward:
     ) -> Iterator[tuple[Batch, torch.Tensor, torch.Tensor]]:
         """Micro-batches of the samples at `indices`, with the log-probabilities and entropies [batch, tokens] of their
         tokens. Who learns from one goes backward through it before asking for the next."""
+        head = causal.get_output_embeddings()
+        for batch, hidden in self._hidden(causal, samples, indices, left_out=1):
+            yield batch, *chosen_logprobs(hidden, head, batch.token_ids, batch.mask, batch.temperatures)
+
+    def states(
+        self, causal: Any, samples: Sequence[Sample], indices: Sequence[int]
+    ) -> Iterator[tuple[Batch, torch.Tensor]]:
+        """The same with the hidden states [batch, width] at the last chosen token of each sample, in float32 or, where
+        the model is, float64."""
+        for batch, hidden in self._hidden(causal, samples, indices, left_out=0):
+            ends = [used(samples[index]) - start - 1 for index, start in zip(batch.indices, batch.starts, strict=True)]
+            last = hidden[torch.arange(len(ends), device=hidden.device), ends]
+            yield batch, last.to(torch.promote_types(last.dtype, torch.float32))
+
+    def _hidden(
+        self, causal: Any, samples: Sequence[Sample], indices: Sequence[int], *, left_out: int
+    ) -> Iterator[tuple[Batch, torch.Tensor]]:
+        """Micro-batches with their last hidden states [batch, tokens - left_out, width]; as many tokens at the end of
+        the longest are not computed."""
         for share in shares(samples, indices, self.budget // 2) if self.shares_prompts else [Share(list(indices))]:
             prompts = ReadPrompts(causal, share.prompts) if share.prompts else None
             lengths = [used(samples[index]) - share.start(index) for index in share.indices]
@@ -40,13 +60,12 @@ class Forward:
             for rows in micro_batches(lengths, left, before=share.longest):
                 chosen = [share.indices[row] for row in rows]
                 batch = padded(samples, chosen, causal.device, [share.start(index) for index in chosen])
-                token_ids = batch.token_ids[:, :-1]
+                token_ids = batch.token_ids[:, : batch.token_ids.shape[1] - left_out]
                 if prompts is None:
                     hidden = causal.base_model(input_ids=token_ids, use_cache=False).last_hidden_state
                 else:
                     hidden = prompts.continued(token_ids, [share.which[index] for index in chosen])
-                head = causal.get_output_embeddings()
-                yield batch, *chosen_logprobs(hidden, head, batch.token_ids, batch.mask, batch.temperatures)
+                yield batch, hidden
             if prompts is not None:
                 prompts.backward()
 

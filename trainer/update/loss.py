@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from trainer.update.backend import PolicyObjective
+from trainer.update.backend import PolicyObjective, ValueObjective
 
 CHUNK_LOGITS = 1 << 26
 """Logits in memory at once, tokens times vocabulary: 256 MiB in float32, and a few times that while they are used."""
@@ -206,3 +206,18 @@ def imitation_loss(logprobs: torch.Tensor, mask: torch.Tensor, weights: torch.Te
     """Negative log-likelihood of the chosen tokens, [batch], weighted; with `token` weights the sum is the mean over
     all chosen tokens."""
     return -logprobs.masked_fill(~mask, 0).sum(-1) * weights
+
+
+def value_loss(
+    logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, objective: ValueObjective
+) -> torch.Tensor:
+    """What is asked for of V = tanh(`logits`) against `targets` in [-1, 1], all [batch], weighted; finite with finite
+    gradients whatever the logits."""
+    if objective.loss == "bce":
+        # (1 + tanh(z)) / 2 is the logistic function of 2 z.
+        each = torch.nn.functional.binary_cross_entropy_with_logits(2 * logits, (1 + targets) / 2, reduction="none")
+    elif objective.loss == "mse":
+        each = torch.nn.functional.mse_loss(logits.tanh(), targets, reduction="none")
+    else:
+        each = torch.nn.functional.huber_loss(logits.tanh(), targets, reduction="none", delta=objective.delta)
+    return each * weights

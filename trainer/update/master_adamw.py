@@ -9,7 +9,7 @@ then rounded from it. Knows no loss and no samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,17 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class MasterAdamW:
-    """Steps those weights of `model` that require a gradient (Loshchilov and Hutter, 2019)."""
+    """Steps those of the weights, given by name, that require a gradient (Loshchilov and Hutter, 2019)."""
 
-    def __init__(self, model: Any, *, learning_rate: float, betas: tuple[float, float], weight_decay: float) -> None:
-        self._trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    def __init__(
+        self,
+        named: Iterable[tuple[str, torch.nn.Parameter]],
+        *,
+        learning_rate: float,
+        betas: tuple[float, float],
+        weight_decay: float,
+    ) -> None:
+        self._trained = {name: each for name, each in named if each.requires_grad}
         self._masters = {name: _master(parameter) for name, parameter in self._trained.items()}
         self._adamw: Any = torch.optim.AdamW(
             self._masters.values(), lr=learning_rate, betas=betas, weight_decay=weight_decay, fused=True

@@ -17,7 +17,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from trainer.samples import Sample
-from trainer.update.backend import ImitationObjective, Objective
+from trainer.update.backend import ImitationObjective, Objective, ValueObjective
 from trainer.update.loss import sample_weights
 
 PADDING = 0.1
@@ -58,14 +58,20 @@ def mini_batches(samples: Sequence[Sample], objective: Objective) -> list[dict[i
     """For each optimizer step that has anything to compute: which samples are computed, and the weight of each one's
     tokens in that step's loss (`trainer.update.loss.sample_weights`).
 
-    Samples are dealt in their order into `objective.mini_batches` parts of nearly equal size, those that are only held
-    apart from the others, with weights of their own. Those with advantage 0 count in the weights of the others; without
-    KL they are not computed.
+    Samples of a policy are dealt in their order into `objective.mini_batches` parts of nearly equal size, those that
+    are only held apart from the others, with weights of their own. Those with advantage 0 count in the weights of the
+    others; without KL they are not computed. Raises ValueError for a value's target that is out of bounds.
     """
     if isinstance(objective, ImitationObjective):
         lengths = [sum(sample.loss_mask) for sample in samples]
         all_alike = sample_weights(lengths, [""] * len(samples), "token")
         part = {index: weight for index, weight in enumerate(all_alike) if lengths[index]}
+        return [part] if part else []
+    if isinstance(objective, ValueObjective):
+        wrong = next((index for index, sample in enumerate(samples) if not -1 <= sample.advantage <= 1), None)
+        if wrong is not None:
+            raise ValueError(f"sample {wrong} has the target {samples[wrong].advantage}. Fix: targets in [-1, 1]")
+        part = {index: sample.weight / len(samples) for index, sample in enumerate(samples) if used(sample)}
         return [part] if part else []
     parts: list[dict[int, float]] = [{} for _ in range(objective.mini_batches)]
     for held in (False, True):
@@ -157,6 +163,8 @@ def _problem(sample: Sample, vocabulary: int, context: int | None) -> str:
         return f"has the behaviour log-probability {sample.behaviour_logprobs[at]} at token {at}. Fix: see the engine"
     if not math.isfinite(sample.advantage):
         return f"has the advantage {sample.advantage}. Fix: see the rewards that it was made from"
+    if not 0 <= sample.weight < math.inf:
+        return f"has the weight {sample.weight}. Fix: a finite weight of at least 0"
     if not 0 < sample.temperature < math.inf:
         return f"has the temperature {sample.temperature}. Fix: sample what is learnt from at a temperature above 0"
     return ""

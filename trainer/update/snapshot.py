@@ -20,7 +20,7 @@ import torch
 
 from engine.merging import again
 from trainer.disk import Written
-from trainer.update import policy_files, tensor_files
+from trainer.update import policy_files, tensor_files, value_head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,8 @@ class ModelSnapshot:
     """All, named as in the model's checkpoint, adapters merged."""
     adapter: Mapping[str, torch.Tensor] | None
     """The trained parameters by peft's names; None without adapters."""
+    head: Mapping[str, torch.Tensor] | None = None
+    """Of a model of values (`trainer.update.value_head`)."""
 
     def write(self, folder: Path) -> list[Written]:
         """`model/`, which plain transformers loads, and with adapters `adapter/`, which peft loads. Returns the files
@@ -44,7 +46,10 @@ class ModelSnapshot:
             self.model.save_pretrained(folder / "adapter", state_dict=dict(self.adapter), save_embedding_layers=False)
         causal.save_pretrained(folder / "model", state_dict={})  # all but the weights
         self.tokenizer.save_pretrained(folder / "model")
-        return tensor_files.write(folder / "model", "model", *_as_on_disk(causal, self.weights))
+        written = tensor_files.write(folder / "model", "model", *_as_on_disk(causal, self.weights))
+        if self.head is not None:
+            written += tensor_files.write(folder / "model", value_head.STEM, self.head)
+        return written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,20 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from trainer.update.backend import ImitationObjective, Objective, UpdateFailed
+from trainer.update.backend import ImitationObjective, Objective, PolicyObjective, UpdateFailed, ValueObjective
 from trainer.update.forward import rows_of
-from trainer.update.loss import imitation_loss, policy_terms
+from trainer.update.loss import imitation_loss, policy_terms, value_loss
 from trainer.update.micro_batches import Batch
 
 Terms = Callable[[Batch, torch.Tensor], torch.Tensor]
-"""From a batch and its log-probabilities [batch, tokens] to the loss of each sample."""
+"""From a batch and its log-probabilities [batch, tokens], or for values their logits [batch], to the loss of each
+sample."""
 Tally = dict[str, list[torch.Tensor]]
 """Values at chosen tokens, for the report."""
 
 
 def wants_reference(objective: Objective, has_reference: bool) -> bool:
     """Whether log-probabilities of the reference policy are needed. Raises ValueError where there is none."""
-    if isinstance(objective, ImitationObjective) or not objective.kl_coefficient:
+    if not isinstance(objective, PolicyObjective) or not objective.kl_coefficient:
         return False
     if not has_reference:
         raise ValueError(
@@ -53,6 +54,8 @@ def terms_of(
 
     if isinstance(objective, ImitationObjective):
         return imitation
+    if isinstance(objective, ValueObjective):
+        return lambda batch, logits: value_loss(logits, batch.advantages, weights_of(batch), objective)
 
     def policy(batch: Batch, logprobs: torch.Tensor) -> torch.Tensor:
         before = rows_of(old, batch)

@@ -29,15 +29,16 @@ from engine.protocol import Probe
 from trainer.disk import synced
 from trainer.samples import Sample
 from trainer.update import policy_files
-from trainer.update.backend import LoraSettings, Objective, UpdateReport
+from trainer.update.backend import LoraSettings, Objective, UpdateReport, ValueObjective
 from trainer.update.dice import Dice
 from trainer.update.forward import Forward
 from trainer.update.master_adamw import MasterAdamW
-from trainer.update.micro_batches import check_samples, mini_batches, used
+from trainer.update.micro_batches import Batch, check_samples, mini_batches, used
 from trainer.update.shared_prompts import can_share
 from trainer.update.snapshot import ModelSnapshot, PolicySnapshot, copied
 from trainer.update.terms import Tally, Terms, infinite_loss, means, terms_of, too_little_memory, wants_reference
 from trainer.update.torch_model import adapted, check_head, loaded
+from trainer.update.value_head import FILE, STEM, ValueHead, add_separator, head_of, values_of
 
 
 class TorchBackend:
@@ -45,8 +46,9 @@ class TorchBackend:
 
     Samples are computed in micro-batches of at most `max_tokens_per_micro_batch` padded tokens. `shared_prompts` are
     computed once for all samples that begin with them (not with `gradient_checkpointing`). `keeps_reference` keeps
-    a second, frozen model of the start weights for the KL term; with `lora` the base without adapters is that model. On
-    a CPU the same calls give the same bits. Random numbers (adapters' start, dropout) are the backend's own.
+    a second, frozen model of the start weights for the KL term; with `lora` the base without adapters is that model.
+    With a `separator` it is a model of values (`trainer.update.value_head`), which learns by `ValueObjective` alone.
+    On a CPU the same calls give the same bits. Random numbers (adapters' start, dropout) are the backend's own.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class TorchBackend:
         weight_decay: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.999),
         keeps_reference: bool = False,
+        separator: str | None = None,
         seed: int = 0,
     ) -> None:
         if max_tokens_per_micro_batch < 1 or not max_gradient_norm > 0:
@@ -84,6 +87,14 @@ class TorchBackend:
         self._model.to(self._device).eval()
         self._causal: Any = self._model
         """The transformers model; `_model` is the same, or peft's around it."""
+        self.base = ""
+        """Of a model of values: the fingerprint of what it was loaded from."""
+        self._head: ValueHead | None = None
+        if separator is not None:
+            self.base = weights.fingerprint(self._model.state_dict())
+            with self._dice.own():
+                add_separator(self._tokenizer, self._model, separator)
+            self._head = head_of(path_or_id, self._model)
         self._start = weights.fingerprint(self._model.state_dict()) if lora or keeps_reference else None
         self._reference: Any = None
         if keeps_reference and lora is None:
@@ -97,9 +108,10 @@ class TorchBackend:
             with self._dice.own():
                 self._model = adapted(self._model, lora)
             self._causal = self._model.get_base_model()
-        self._optimizer: Any = MasterAdamW(
-            self._model, learning_rate=learning_rate, betas=betas, weight_decay=weight_decay
-        )
+        trained = list(self._model.named_parameters())
+        if self._head is not None:
+            trained += self._head.named_parameters(STEM)
+        self._optimizer: Any = MasterAdamW(trained, learning_rate=learning_rate, betas=betas, weight_decay=weight_decay)
 
     @property
     def learning_rate(self) -> float:
@@ -114,6 +126,7 @@ class TorchBackend:
         """See `Backend`. One optimizer step per mini-batch in which anything is to be computed."""
         began = time.perf_counter()
         self._check(samples)
+        self._check_objective(objective)
         with_reference = wants_reference(objective, self._reference is not None or self._lora is not None)
         parts = mini_batches(samples, objective)
         tally: Tally = defaultdict(list)
@@ -149,6 +162,13 @@ class TorchBackend:
             values[index][: len(found)] = found.tolist()
         return values
 
+    def values(self, samples: Sequence[Sample]) -> list[float]:
+        """V in [-1, 1] of each sample, which has a chosen token. Of a model of values alone."""
+        self._check(samples)
+        self._check_objective(ValueObjective())
+        assert self._head is not None
+        return values_of(self._forward, self._causal, self._head, samples)
+
     def weights(self) -> Mapping[str, Any]:
         """See `Backend`. With adapters each weight is merged when it is asked for, of the adapters as they are now;
         without them the memory is the model's own."""
@@ -182,6 +202,10 @@ class TorchBackend:
         path, part = folder / policy_files.TENSORS, folder / ("adapter" if self._lora else "model")
         tensors, given = policy_files.read_tensors(path), policy_files.read_tensors(part)
         self._optimizer.check(path, {name: each for name, each in tensors.items() if name not in self._dice.states})
+        head: dict[str, torch.Tensor] = {}
+        if self._head is not None:
+            head = policy_files.read_tensors(folder / "model" / FILE)
+            policy_files.check_fits(folder / "model" / FILE, head, self._head.state_dict())
         dice = self._dice.checked(path, tensors)
         if self._lora is None:
             held = model.state_dict()
@@ -195,13 +219,15 @@ class TorchBackend:
             peft: Any = importlib.import_module("peft")
             policy_files.check_fits(part, given, peft.get_peft_model_state_dict(model, save_embedding_layers=False))
             peft.set_peft_model_state_dict(model, given)
+        if self._head is not None:
+            self._head.load_state_dict(head)
         self._optimizer.load(tensors)
         self._dice.load(dice)
         self.steps = state.steps
 
     def close(self) -> None:
         """See `Backend`."""
-        self._model = self._causal = self._reference = None
+        self._model = self._causal = self._reference = self._head = None
         self._optimizer = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
@@ -216,9 +242,8 @@ class TorchBackend:
         order: list[int] = []
         try:
             self._causal.train()
-            for batch, logprobs, entropy in self._forward.computed(self._causal, samples, list(part)):
-                tally["entropy"].append(entropy[batch.mask])
-                loss = terms(batch, logprobs)
+            for batch, found in self._outputs(samples, list(part), tally):
+                loss = terms(batch, found)
                 loss.sum().backward()
                 losses.append(loss.detach())
                 order += batch.indices
@@ -232,6 +257,18 @@ class TorchBackend:
         finally:
             self._causal.eval()
             self._optimizer.clear()
+
+    def _outputs(
+        self, samples: Sequence[Sample], indices: Sequence[int], tally: Tally
+    ) -> Iterator[tuple[Batch, torch.Tensor]]:
+        """Micro-batches with what the loss is made of: log-probabilities [batch, tokens], or values' logits [batch]."""
+        if self._head is not None:
+            for batch, states in self._forward.states(self._causal, samples, indices):
+                yield batch, self._head(states)
+            return
+        for batch, logprobs, entropy in self._forward.computed(self._causal, samples, indices):
+            tally["entropy"].append(entropy[batch.mask])
+            yield batch, logprobs
 
     def _reference_logprobs(self, samples: Sequence[Sample], indices: Sequence[int]) -> dict[int, torch.Tensor]:
         if self._reference is not None:
@@ -264,6 +301,7 @@ class TorchBackend:
                 tokenizer=self._tokenizer,
                 weights=kept(self.weights()) if self._lora is None else self.weights(),
                 adapter=adapter,
+                head=None if self._head is None else kept(self._head.state_dict()),
             ),
             optimizer=kept(self._optimizer.tensors() | self._dice.states),
             state=self._state(),
@@ -278,3 +316,13 @@ class TorchBackend:
         config = self._opened().config.get_text_config()
         vocabulary = self._causal.get_input_embeddings().num_embeddings
         check_samples(samples, vocabulary, getattr(config, "max_position_embeddings", None))
+
+    def _check_objective(self, objective: Objective) -> None:
+        """Raise ValueError unless the model has what the objective is about."""
+        if isinstance(objective, ValueObjective) and self._head is None:
+            raise ValueError("this model has no head for values. Fix: make the backend with a separator")
+        if not isinstance(objective, ValueObjective) and self._head is not None:
+            raise ValueError(
+                f"a model of values does not learn by {type(objective).__name__}. Fix: a ValueObjective, or make the "
+                "backend without a separator"
+            )

@@ -12,7 +12,7 @@ from trainer.disk import CheckpointError, metrics_file, plain_files
 from trainer.distill.distill_log import DistillLog
 from trainer.evaluate.attempts import AttemptLog
 from trainer.run.run_folder import RunChanged, claim, forget_after
-from trainer.sft.fine_tuning import _check_unclaimed
+from trainer.sft.epochs import check_unclaimed
 
 OWN = '{"my": "own"}'
 PROBLEMS = [Problem(id="i", question="q", domain="math", gold="1")]
@@ -122,13 +122,13 @@ def test_traces_with_odd_names_and_links_stay(tmp_path: Path) -> None:
 
 
 def test_fine_tuning_does_not_remove_a_model_or_metrics_of_somebody_elses(tmp_path: Path) -> None:
-    _check_unclaimed(tmp_path)
+    check_unclaimed(tmp_path)
     (tmp_path / "metrics.jsonl").write_text('{"step": 0, "epoch": 0.0}\n{"torn')
-    _check_unclaimed(tmp_path)
+    check_unclaimed(tmp_path)
     (tmp_path / "metrics.jsonl").write_text(OWN + "\n")
     with pytest.raises(CheckpointError, match="of no run"):
-        _check_unclaimed(tmp_path)
+        check_unclaimed(tmp_path)
     (tmp_path / "metrics.jsonl").unlink()
     (tmp_path / "model").mkdir()
     with pytest.raises(CheckpointError, match="of no run"):
-        _check_unclaimed(tmp_path)
+        check_unclaimed(tmp_path)

@@ -19,19 +19,8 @@ from engine.protocol import Probe
 from trainer.disk import metrics_file
 from trainer.disk.checkpoint import CheckpointError
 from trainer.samples import Sample
-from trainer.sft.fine_tuning import (
-    CHECKPOINTS,
-    METRICS,
-    SFTResult,
-    SFTSettings,
-    StepMetrics,
-    digest,
-    held_out_loss,
-    learning_rate,
-    shuffled,
-    split,
-    train,
-)
+from trainer.sft.epochs import CHECKPOINTS, METRICS, learning_rate, shuffled
+from trainer.sft.fine_tuning import SFTResult, SFTSettings, StepMetrics, digest, held_out_loss, split, train
 from trainer.update.backend import ImitationObjective, Objective, UpdateFailed, UpdateReport
 
 

@@ -18,7 +18,8 @@ from engine.chat import ChatFormat
 from engine.local.transformers import TransformersEngine
 from trainer.sft.chat_rows import ChatRow
 from trainer.sft.chat_samples import samples_of, samples_of_rows
-from trainer.sft.fine_tuning import METRICS, SFTSettings, StepMetrics, train
+from trainer.sft.epochs import METRICS
+from trainer.sft.fine_tuning import SFTSettings, StepMetrics, train
 from trainer.update.backend import ImitationObjective, LoraSettings
 from workflow.completion import ChatMessage, CompletionRequest, Sampling
 

@@ -1,0 +1,168 @@
+"""Rows of label trees: which edges, with which targets, and which problems validate. A tokenizer and no torch model."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import label_trees as trees
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("transformers")
+
+from benchmarks.tiny_models import make_tokenizer
+from search.problem import NodeLine, TreeDamaged
+from trainer.values import RowsRefused, StateView, TreeRows, View, held_out_problems, rows_of_trees
+from workflow.failures import Failure
+
+SEPARATOR = "<|value|>"
+
+
+def view(kind: View = "transcript", max_tokens: int | None = None) -> StateView:
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens([SEPARATOR], special_tokens=True)
+    return StateView(tokenizer, SEPARATOR, kind, max_tokens)
+
+
+def rows(*paths: Path, kind: View = "transcript", **options: Any) -> TreeRows:
+    return rows_of_trees(paths, view(kind, options.pop("max_tokens", None)), **options)
+
+
+def read(found: TreeRows) -> list[tuple[str, str, int, float, int]]:
+    """The newest reply, agent, depth, target and visits of each row."""
+    tokenizer = make_tokenizer()
+    return [
+        (
+            tokenizer.decode(list(row.tokens.token_ids[row.tokens.action : -1])),
+            row.agent,
+            row.depth,
+            round(row.target, 4),
+            row.visits,
+        )
+        for row in found.rows
+    ]
+
+
+def test_every_visited_edge_once_with_its_q(tmp_path: Path) -> None:
+    """Not a row per leaf, by which states near the root are there as often as they have leaves (preprocess_data.py,
+    182-235 of the released code). c was drawn and never visited."""
+    path = trees.write(tmp_path / "t.jsonl", trees.relay())
+    assert read(rows(path)) == [
+        ("a", "Ann", 1, 0.3333, 3),
+        ("b", "Ann", 1, -0.9999, 1),
+        ("d", "Bob", 2, 0.9999, 2),
+        ("e", "Bob", 2, -0.9999, 1),
+        ("f", "Bob", 2, -0.9999, 1),
+    ]
+
+
+def test_an_outcome_model_has_a_row_for_each_end(tmp_path: Path) -> None:
+    found = rows(trees.write(tmp_path / "t.jsonl", trees.relay()), kind="outcome")
+    assert read(found) == [("42", "Bob", 2, 0.9999, 2), ("43", "Bob", 2, -0.9999, 1), ("", "Bob", 2, -0.9999, 1)]
+    text = make_tokenizer().decode(list(found.rows[0].tokens.token_ids[:-1]))
+    assert text == "Question:\nWhy?\n\nAnswer:\n42", "and nothing of the transcript"
+
+
+def test_virtual_visits_do_not_count(tmp_path: Path) -> None:
+    lines = [
+        line.model_copy(update={"virtual": True, "value": 0.7}) if isinstance(line, NodeLine) else line
+        for line in trees.relay()
+    ]
+    assert read(rows(trees.write(tmp_path / "v.jsonl", lines))) == read(
+        rows(trees.write(tmp_path / "t.jsonl", trees.relay()))
+    )
+
+
+def test_min_visits_is_off_and_counts(tmp_path: Path) -> None:
+    path = trees.write(tmp_path / "t.jsonl", trees.relay())
+    found = rows(path, min_visits=2)
+    assert [text for text, *_ in read(found)] == ["a", "d"]
+    assert found.dropped == {"fewer than 2 visits": 3}
+
+
+def test_no_tree_is_dropped_for_its_root_unless_asked_for_and_then_it_is_said(tmp_path: Path) -> None:
+    """preprocess_data.py:198-201 drops those beyond 0.7, in silence."""
+    sure = [
+        trees.header("sure"),
+        trees.asks(0, "Ann", "Why?"),
+        trees.reply(1, 0, "Ann", 1, "a"),
+        trees.ends(1, "1", 1.0),
+        trees.simulated(1.0, 1),
+    ]
+    trees.write(tmp_path / "1.jsonl", sure)
+    trees.write(tmp_path / "2.jsonl", trees.relay())
+    everything = rows(tmp_path)
+    assert (len(everything.rows), everything.trees, everything.dropped) == (6, 2, {})
+    windowed = rows(tmp_path, root_window=0.7)
+    assert len(windowed.rows) == 5
+    assert windowed.dropped == {"trees with |Q| at the root beyond 0.7": 1}
+    assert windowed.problems == everything.problems
+
+
+def test_what_cannot_be_read_is_counted_by_reason(tmp_path: Path) -> None:
+    failed = Failure(kind="limit_exceeded", message="m", fields={"limit_kind": "context_tokens", "limit": 1, "used": 2})
+    lines = [
+        trees.header(),
+        trees.asks(0, "Ann", "Why?"),
+        trees.reply(1, 0, "Ann", 1, failed),
+        trees.reply(2, 0, "Ann", 1, "a" * 50),
+        trees.reply(3, 0, "Ann", 1, "b"),
+        *(trees.ends(number, None, -1.0) for number in (1, 2, 3)),
+        *(trees.simulated(-1.0, number) for number in (1, 2, 3)),
+    ]
+    found = rows(trees.write(tmp_path / "t.jsonl", lines), max_tokens=40)
+    assert [text for text, *_ in read(found)] == ["b"]
+    assert found.dropped == {"failed": 1, "too long": 1}
+
+
+def test_folders_files_and_torn_lines(tmp_path: Path) -> None:
+    trees.write(tmp_path / "run" / "trees" / "1.jsonl", trees.relay("p1"))
+    (tmp_path / "run" / "results.jsonl").write_text("no tree\n")
+    other = trees.write(tmp_path / "2.jsonl", trees.relay("p2"))
+    other.write_text(other.read_text()[:-4])
+    found = rows(tmp_path / "run", other, other)
+    assert (found.trees, found.torn) == (2, [str(other)])
+    assert found.problems == ["digest of p1", "digest of p2"]
+    assert found.agents == {"Ann": 4, "Bob": 6}
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RowsRefused, match=r"empty has no tree.*Fix: "):
+        rows(tmp_path / "empty")
+    other.write_text("{}\n")
+    with pytest.raises(TreeDamaged, match=r"2.jsonl:1"):
+        rows(other)
+
+
+def test_a_tree_that_a_guide_searched_is_no_label(tmp_path: Path) -> None:
+    lines = [*trees.relay(), trees.simulated(0.4, 1)]
+    with pytest.raises(
+        RowsRefused, match=r"backed up 0.4 from node 1, which has no graded end. Fix: trees of metaagent"
+    ):
+        rows(trees.write(tmp_path / "t.jsonl", lines))
+    lines = [*trees.relay(), trees.simulated(1.0, 1, 5)]
+    with pytest.raises(RowsRefused, match=r"backed up 1 from node 5, which has R = -1"):
+        rows(trees.write(tmp_path / "t.jsonl", lines))
+
+
+def test_a_state_that_was_not_described_is_named(tmp_path: Path) -> None:
+    lines = [line for line in trees.relay() if getattr(line, "messages", None) != trees.asks(1, "Bob", "a?").messages]
+    with pytest.raises(RowsRefused, match=r"node 4 was drawn from state 1, of which no line says what was asked"):
+        rows(trees.write(tmp_path / "t.jsonl", lines))
+
+
+@given(problems=st.sets(st.text(max_size=8), max_size=60), share=st.floats(0, 0.99), seed=st.integers(0, 3))
+def test_so_many_problems_validate_whatever_their_rows(problems: set[str], share: float, seed: int) -> None:
+    """Not rows, which puts one tree on both sides, and 5 % where 5 % are said (train/trainer.py:956)."""
+    held = held_out_problems([*problems, *problems], share, seed)
+    assert held <= problems
+    assert len(held) == round(share * len(problems))
+    assert held == held_out_problems(sorted(problems, reverse=True), share, seed)
+
+
+def test_another_seed_holds_out_others() -> None:
+    problems = [str(number) for number in range(200)]
+    assert held_out_problems(problems, 0.05, 0) != held_out_problems(problems, 0.05, 1)
+    assert len(held_out_problems(problems, 0.05, 0)) == 10

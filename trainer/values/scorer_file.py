@@ -1,0 +1,103 @@
+"""`scorer.json`: what a trained model of values reads, where it came from, and whether the files beside it are its own.
+
+Pure: no torch, and no model is loaded (`trainer.values.torch_scorer`).
+
+    model/                       plain transformers loads it, with the separator in its vocabulary
+      value_head.safetensors     w and b of V = tanh(w h + b)
+      scorer.json
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trainer.disk import Written, hashing, plain_files, read_back
+from trainer.values.state_views import StateView, View
+
+SCORER = "scorer.json"
+
+
+class ScorerRefused(ValueError):
+    """A folder that is no model of values, or whose parts do not belong together; names the culprit and the fix."""
+
+
+class ScorerFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    view: View
+    """`outcome` is an outcome model, any other a process model."""
+    separator: str
+    separator_id: int = Field(ge=0)
+    template: str
+    """`StateView.fingerprint`."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Of a state; older ones are cut."""
+    base: str
+    """The model that it was trained from."""
+    base_weights: str
+    """Fingerprint of that model's weights, as they were loaded."""
+    agents: dict[str, int]
+    """Rows of each agent in training."""
+    files: dict[str, str] = {}
+    """SHA-256 of each file of weights."""
+
+
+def write_scorer(model: Path, scorer: ScorerFile) -> list[Written]:
+    """Into a folder that has its weights; returns what was hashed. Raises OSError."""
+    written = read_back(sorted(model.glob("*.safetensors")))
+    scorer = scorer.model_copy(update={"files": {each.path.name: each.sha256 for each in written}})
+    with hashing(model / SCORER) as file:
+        file.write(scorer.model_dump_json(indent=1).encode())
+    return [*written, file.written()]
+
+
+def read_scorer(model: Path) -> ScorerFile:
+    """With every byte of the weights checked. Raises `ScorerRefused`."""
+    try:
+        scorer = ScorerFile.model_validate_json(plain_files.read(model / SCORER))
+    except OSError as error:
+        raise ScorerRefused(
+            f"{model} is no model of values: {SCORER}: {error.strerror}. Fix: the model/ of a metaagent prm run"
+        ) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ScorerRefused(
+            f"{model / SCORER} is not as this version writes it: {where}: {first['msg']}. Fix: use the version that "
+            "trained it"
+        ) from None
+    here = {path.name for path in model.glob("*.safetensors")}
+    for name in sorted(here ^ scorer.files.keys()):
+        raise ScorerRefused(
+            f"{model / name} {'was not there' if name in here else 'is missing, which was there'} when {SCORER} was "
+            "written. Fix: copy the whole folder anew"
+        )
+    for each in read_back(model / name for name in sorted(scorer.files)):
+        if each.sha256 != scorer.files[each.path.name]:
+            raise ScorerRefused(
+                f"{each.path} is not the file that {SCORER} was written with. Fix: copy the whole folder anew"
+            )
+    return scorer
+
+
+def view_of(model: Path, scorer: ScorerFile, tokenizer: Any) -> StateView:
+    """How states are written for it. Raises `ScorerRefused` where the tokenizer writes them in another way than in
+    training."""
+    found = tokenizer.convert_tokens_to_ids(scorer.separator)
+    if found != scorer.separator_id:
+        raise ScorerRefused(
+            f"{model}: the tokenizer has {scorer.separator!r} as {found}, in training it was {scorer.separator_id}. "
+            "Fix: copy the tokenizer's files anew"
+        )
+    view = StateView(tokenizer, scorer.separator, scorer.view, scorer.max_tokens)
+    if view.fingerprint != scorer.template:
+        raise ScorerRefused(
+            f"{model}: states would be written in another way than in training ({view.fingerprint}, not "
+            f"{scorer.template}): the tokenizer, its chat template or this version is another one. Fix: copy the "
+            "tokenizer's files anew, or use the version that trained it"
+        )
+    return view

@@ -1,0 +1,176 @@
+"""What a model of values learns from: the visited edges of label trees as rows, and their problems in two parts.
+
+A row is a state after an action with y = Q of its edge (MASPRM, section 4.1), or for an outcome model the question with
+a final answer and y = R. What is left out is counted by reason. Not here: how a state is read
+(`trainer.values.state_views`), what is learned (`trainer.values.training`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from search.methods import Node
+from search.paths import AgentStep
+from search.problem import TreeRecord, read_tree
+from search.scoring import ScoredState
+from trainer.values.state_views import StateTokens, StateView, Unreadable
+
+EPSILON = 1e-4
+"""Targets are kept within [-1 + EPSILON, 1 - EPSILON] (Appendix B.4)."""
+
+
+class RowsRefused(ValueError):
+    """Files that are no label trees; names the file and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    problem: str
+    """Its digest."""
+    agent: str
+    """Who acted last."""
+    depth: int
+    tokens: StateTokens
+    target: float
+    visits: int
+    """N of the edge."""
+
+
+@dataclass(slots=True)
+class TreeRows:
+    rows: list[Row] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """Digests of all problems that there is a tree of, rising, those without a row included."""
+    trees: int = 0
+    torn: list[str] = field(default_factory=list)
+    """Files whose last line was cut off by a kill: they are read without it."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Rows, and under `trees with ...` trees, by why they were left out."""
+
+    @property
+    def agents(self) -> dict[str, int]:
+        """Rows by who acted."""
+        return dict(sorted(Counter(row.agent for row in self.rows).items()))
+
+
+def tree_files(paths: Sequence[Path]) -> list[Path]:
+    """Files as they are given, and of folders their `trees/*.jsonl`, or without such a folder their `*.jsonl`. Raises
+    `RowsRefused` where there is none."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = path / "trees" if (path / "trees").is_dir() else path
+            files = sorted(inside.glob("*.jsonl"))
+            if not files:
+                raise RowsRefused(f"{path} has no tree (*.jsonl). Fix: a folder that metaagent label wrote")
+            found += files
+        else:
+            found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def rows_of_trees(
+    paths: Sequence[Path], view: StateView, *, min_visits: int = 1, root_window: float | None = None
+) -> TreeRows:
+    """All rows, tree by tree in the order of the files, node by node.
+
+    Edges with fewer than `min_visits` simulations are left out, and trees whose |Q| at the root is beyond
+    `root_window`. An outcome model (`view.view`) has a row for each graded end of a run, whatever its visits. Raises
+    `RowsRefused` for trees that were not made for labels, `TreeDamaged` and OSError.
+    """
+    found = TreeRows()
+    problems: set[str] = set()
+    for path in tree_files(paths):
+        record = read_tree(path)
+        _check(path, record)
+        found.trees += 1
+        found.torn += [str(path)] if record.torn else []
+        problems.add(record.header.problem_digest)
+        values = [simulation.value for simulation in record.simulations]
+        root = math.fsum(values) / max(1, len(values))
+        if root_window is not None and abs(root) > root_window:
+            found.dropped[f"trees with |Q| at the root beyond {root_window:g}"] += 1
+            continue
+        for node, state, target, visits in _states(path, record, view.view == "outcome"):
+            if view.view != "outcome" and visits < min_visits:
+                found.dropped[f"fewer than {min_visits} visits"] += 1
+                continue
+            try:
+                tokens = view.tokens(state)
+            except Unreadable as why:
+                found.dropped[str(why)] += 1
+                continue
+            except ValueError as error:
+                raise RowsRefused(f"{path}, node {node.id}: {error}") from error
+            found.rows.append(
+                Row(record.header.problem_digest, state.turns[-1].agent, node.depth, tokens, target, visits)
+            )
+    found.problems = sorted(problems)
+    return found
+
+
+def _states(path: Path, record: TreeRecord, ends: bool) -> Iterator[tuple[Node, ScoredState, float, int]]:
+    """Each state with its node, its target and N. N and W are those of simulations: no virtual visit counts."""
+    counts: Counter[int] = Counter()
+    totals: dict[int, list[float]] = {}
+    for simulation in record.simulations:
+        for number in simulation.path:
+            counts[number] += 1
+            totals.setdefault(number, []).append(simulation.value)
+    for number, node in record.nodes.items():
+        end = node.end
+        if ends and node.parent is not None and end is not None and end.reward is not None:
+            answer = "" if end.answer is None else end.answer
+            yield node, _state(path, record, node, answer), clamped(end.reward), counts[number]
+        elif not ends and counts[number]:
+            target = clamped(math.fsum(totals[number]) / counts[number])
+            yield node, _state(path, record, node, None), target, counts[number]
+
+
+def _state(path: Path, record: TreeRecord, node: Node, answer: str | None) -> ScoredState:
+    turns = []
+    for each in node.path:
+        assert each.parent is not None
+        assert each.action is not None
+        asked = record.states.get(each.parent.id)
+        if asked is None:
+            raise RowsRefused(
+                f"{path}: node {each.id} was drawn from state {each.parent.id}, of which no line says what was asked. "
+                "Fix: delete the file"
+            )
+        action = each.action
+        turns.append(
+            AgentStep.model_construct(
+                key=action.key, agent=action.agent, messages=asked.messages, tools=asked.tools, reply=action.reply
+            )
+        )
+    return ScoredState(record.header.question, tuple(turns), answer)
+
+
+def _check(path: Path, record: TreeRecord) -> None:
+    """Labels are means of R over runs that ended; what a guide said of a state is none."""
+    for simulation in record.simulations:
+        end = record.nodes[simulation.path[-1]].end
+        if end is None or end.reward != simulation.value:
+            graded = "no graded end" if end is None or end.reward is None else f"R = {end.reward:g}"
+            raise RowsRefused(
+                f"{path} is no tree of labels: a simulation backed up {simulation.value:g} from node "
+                f"{simulation.path[-1]}, which has {graded}. Fix: trees of metaagent label"
+            )
+
+
+def clamped(target: float) -> float:
+    return min(max(target, -1 + EPSILON), 1 - EPSILON)
+
+
+def held_out_problems(problems: Sequence[str], share: float, seed: int) -> set[str]:
+    """The digests of `round(share * problems)` problems to validate on: those whose hash with the seed is smallest, so
+    that it does not matter how many rows they have, or which."""
+    distinct = set(problems)
+    ranked = sorted(distinct, key=lambda problem: hashlib.sha256(f"{seed} {problem}".encode()).digest())
+    return set(ranked[: round(share * len(distinct))])
