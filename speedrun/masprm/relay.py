@@ -1,12 +1,12 @@
 r"""The relay: agents work along a chain of numbers, one step each, and the last one answers.
 
-    sum   "Add up 47, 38, 26, 18, 29."          four agents: 47+38=85, 85+26=111, 111+18=129, 129+29=\boxed{158}
-    long  a sum of seven numbers                six agents
-    rest  "Take 26, 38, 19, 47 away from 260."  four agents
+    sum   "Add up 47, 8, 6, 3, 9."          four agents: 47+8=55, 55+6=61, 61+3=64, 64+9=\boxed{73}
+    long  a sum of seven numbers            six agents
+    rest  "Take 6, 8, 9, 4 away from 60."   four agents
 
-Its teacher is scripted and errs at set rates, mostly in one way that depends on the numbers: where a carry or a borrow
-is due and the number ends in 6, 7 or 8, it forgets that more often than not. So its pupil errs greedily as well as by
-chance, likelihood does not tell, and whoever works it out does. Which step went wrong can be read off the replies.
+Its teacher is scripted and errs at set rates, mostly in one way that depends on the numbers: where 7 or 8 makes a carry
+or a borrow, it forgets that more often than not. So its pupil errs greedily as well as by chance, likelihood does not
+tell, and whoever works it out does. Which step went wrong can be read off the replies.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from workflow.nodes import WorkflowNode
 Kind = Literal["sum", "long", "rest"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 AGENTS: Mapping[Kind, int] = {"sum": 4, "long": 6, "rest": 4}
-SMALLEST, LARGEST = 11, 49
-"""Of the numbers; what is taken away from is 200 to 299."""
+NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Fay")
+SMALLEST, LARGEST = 3, 9
+"""Of the numbers, but for the first."""
+STARTS: Mapping[Kind, tuple[int, int]] = {"sum": (11, 49), "long": (11, 49), "rest": (50, 89)}
 _NUMBERS = r"\d+(?:, \d+)+"
 _SUM, _REST = re.compile(rf"Add up ({_NUMBERS})\."), re.compile(rf"Take ({_NUMBERS}) away from (\d+)\.")
 _REPLY = re.compile(r"(\d+)([+-])(\d+)=(?:\\boxed\{)?(\d+)\}?")
-_FORGETTABLE = (6, 7, 8)
-"""Last digits of the numbers where the teacher forgets a carry."""
+_FORGETTABLE = (7, 8)
+"""Numbers with which the teacher forgets a carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +78,14 @@ def wrong_step(question: str, replies: Sequence[str]) -> int | None:
 
 
 def chain_problems(kind: Kind, count: int, seed: int, split: Split) -> list[Problem]:
-    """Different ones; which split a problem belongs to follows from its numbers in any order."""
+    """Different ones; which split one belongs to follows from its first number and the others in any order."""
     dice, drawn = random.Random(f"{kind} {seed}"), dict[str, Problem]()
     while len(drawn) < count:
         numbers = [dice.randint(SMALLEST, LARGEST) for _ in range(AGENTS[kind])]
-        start = dice.randint(200, 299) if kind == "rest" else dice.randint(SMALLEST, LARGEST)
-        apart = [start] if kind == "rest" else []
-        everything = numbers if kind == "rest" else [start, *numbers]
-        if split_of_identity(f"{kind} {apart} {sorted(everything)}") != split:
+        start = dice.randint(*STARTS[kind])
+        if split_of_identity(f"{kind} {start} {sorted(numbers)}") != split:
             continue
-        listed = ", ".join(map(str, everything))
+        listed = ", ".join(map(str, numbers if kind == "rest" else [start, *numbers]))
         question = f"Take {listed} away from {start}." if kind == "rest" else f"Add up {listed}."
         chain = read_chain(question)
         assert chain is not None
@@ -96,20 +96,20 @@ def chain_problems(kind: Kind, count: int, seed: int, split: Split) -> list[Prob
 
 def relay_program(agents: int) -> str:
     """An ordinary program: agents one after another, each shown the question and what those before it have said."""
-    return f'''from workflow import AgentNode, Workflow
+    return f"""from workflow import AgentNode, Workflow
 
 workflow = Workflow("relay")
-for step in range(1, {agents}):
-    workflow.add_node(AgentNode(f"Agent{{step}}", f"Do step {{step}}.", max_turns=1))
-workflow.add_node(AgentNode("Agent{agents}", "Do step {agents} and answer in \\\\boxed{{}}.", max_turns=1))
-'''
+for step, name in enumerate({NAMES[:agents]!r}, 1):
+    told = f"Do step {{step}}." if step < {agents} else f"Do step {{step}} and answer in \\\\boxed{{{{}}}}."
+    workflow.add_node(AgentNode(name, told, max_turns=1))
+"""
 
 
 @cache
-def relay_workflow(agents: int) -> WorkflowNode:
-    """The same as an object of this process."""
+def workflow_of(program: str) -> WorkflowNode:
+    """A program of our own as an object of this process."""
     names: dict[str, WorkflowNode] = {}
-    exec(relay_program(agents), names)  # our own text
+    exec(program, names)
     return names["workflow"]
 
 
@@ -118,15 +118,16 @@ class RelayTeacher:
     """Satisfies `engine.protocol.Engine`."""
 
     forgets: float = 0.65
-    """A carry or a borrow, where the number ends in 6, 7 or 8."""
+    """A carry or a borrow with 7 or 8."""
     slips: float = 0.04
     """Any step is wrong by 1."""
     name: str = "teacher"
 
     async def complete(self, request: CompletionRequest) -> Completion:
         asked = (request.messages or [])[-1]["content"]
-        chain, step = read_chain(asked), int(re.sub(r"\D", "", request.agent) or 0) - 1
-        if chain is None or not 0 <= step < len(chain.numbers):
+        chain = read_chain(asked)
+        step = NAMES.index(request.agent) if request.agent in NAMES else len(NAMES)
+        if chain is None or step >= len(chain.numbers):
             raise EngineFailed(self.name, f"agent {request.agent} asks nothing of the relay. Fix: ask another engine")
         before = [int(found[4]) for found in _REPLY.finditer(asked)]
         dice = random.Random(request.sampling.seed)
@@ -138,8 +139,8 @@ class RelayTeacher:
     def reply(self, chain: Chain, step: int, before: int, dice: random.Random) -> str:
         number, sign = chain.numbers[step], chain.sign
         result = before + sign * number
-        carries = not 0 <= before % 10 + sign * (number % 10) < 10
-        if carries and number % 10 in _FORGETTABLE and dice.random() < self.forgets:
+        carries = not 0 <= before % 10 + sign * number < 10
+        if carries and number in _FORGETTABLE and dice.random() < self.forgets:
             result -= 10 * sign
         elif dice.random() < self.slips:
             result += dice.choice((-1, 1))
