@@ -53,10 +53,10 @@ class Settings(BaseModel):
     cold: int = Field(default=1500, ge=1)
     """Sums of the cold start; a third as many long ones, two thirds as many of the rest. As many for each of the bank's
     programs as there are long ones."""
-    forgets: float = Field(default=0.65, ge=0, le=1)
-    slips: float = Field(default=0.04, ge=0, le=1)
+    forgets: float = Field(default=0.7, ge=0, le=1)
+    slips: float = Field(default=0.06, ge=0, le=1)
     """Of the teacher (`speedrun.masprm.relay`)."""
-    sft: SFTSettings = SFTSettings(epochs=2, batch=32, learning_rate=3e-3, held_out=0.02)
+    sft: SFTSettings = SFTSettings(epochs=3, batch=32, learning_rate=3e-3, held_out=0.02)
     train: int = Field(default=400, ge=1)
     """Problems with labels."""
     test: int = Field(default=300, ge=1)
@@ -154,7 +154,7 @@ class KeptRun(BaseModel):
 def made_by(job: Job, settings: Settings) -> dict[str, Any]:
     """All that a job's results depend on."""
     found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
-    found["settings"] = settings.model_dump(mode="json", exclude={"max_concurrent"})
+    found["settings"] = settings.model_dump(mode="json", exclude=_without(job.task))
     if job.task == "model":
         found["model"] = asdict(MODELS[job.name])
     if job.task == "arm":
@@ -163,6 +163,13 @@ def made_by(job: Job, settings: Settings) -> dict[str, Any]:
         found["program"] = PLAYS[job.play].program
     found["taken"] = [made_by(each, settings) for each in job.taken]
     return json.loads(json.dumps(found))
+
+
+def _without(task: Task) -> set[str]:
+    """Settings that a job does not depend on."""
+    of = {"values": ("model",), "train": ("labels",), "test": ("arm", "states", "wall"), "states": ("states",)}
+    of["runs"] = ("states",)
+    return {"max_concurrent", "max_batch", *(name for name, tasks in of.items() if task not in tasks)}
 
 
 def kept_run(job: Job, settings: Settings) -> KeptRun:
