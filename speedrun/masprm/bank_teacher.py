@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from speedrun.masprm.relay import Chain, RelayTeacher, read_chain, wrong_step
+from speedrun.masprm.chains import Chain, RelayTeacher, read_chain, wrong_step
 from workflow.completion import ChatMessage, Completion, CompletionRequest
 from workflow.failures import EngineFailed
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from search.problem import SearchSettings
-from speedrun.masprm.relay import AGENTS, KINDS, Kind, relay_program
+from speedrun.masprm.chains import AGENTS, KINDS, Kind, relay_program
 from templates import load_templates
 from trainer.values import View
 

@@ -14,8 +14,8 @@ from sandbox.protocol import Sandbox
 from search import Branching, Decision, Ended, OpenRuns, Program, jailed, trusted
 from search.branching import Position
 from search.scoring import Scorer
+from speedrun.masprm.chains import chain_problems, result_of, workflow_of, wrong_step
 from speedrun.masprm.guided_arms import Play
-from speedrun.masprm.relay import chain_problems, result_of, workflow_of, wrong_step
 from speedrun.masprm.search_runs import Settings
 from tasks import Problem
 from trainer.evaluate import Searcher
@@ -24,8 +24,6 @@ from workflow.answers import final_answer
 from workflow.completion import Completion, Sampling
 from workflow.limits import Limits
 
-CHECKED = 200
-"""Passes of a policy that say how often it is right."""
 LIMITS = Limits(agent_calls=32, tokens=16_000)
 
 
@@ -43,7 +41,7 @@ async def walk(branching: Branching, engine: Engine, position: Position, number:
 
 
 async def straight_passes(
-    seed: int, play: Play, sampling: Sampling, engine: Engine, sandbox: Sandbox
+    seed: int, count: int, play: Play, sampling: Sampling, engine: Engine, sandbox: Sandbox
 ) -> list[tuple[Problem, Ended]]:
     """One straight run for each of some problems that nothing else sees."""
     open_runs = OpenRuns(64)
@@ -53,7 +51,7 @@ async def straight_passes(
         branching = Branching(program_of(play, problem, sampling, own, sandbox), open_runs=open_runs)
         return problem, await walk(branching, engine, await branching.start(), 0)
 
-    problems = chain_problems(play.problems, CHECKED, 3 * seed, "validation")
+    problems = chain_problems(play.problems, count, 3 * seed, "validation")
     return list(await asyncio.gather(*map(one, problems)))
 
 

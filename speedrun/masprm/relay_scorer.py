@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from search.scoring import Score, ScoredState
-from speedrun.masprm.relay import read_chain, wrong_step
+from speedrun.masprm.chains import read_chain, wrong_step
 from workflow.completion import Completion
 
 STEP = 0.8

@@ -21,9 +21,9 @@ from speedrun import phases
 from speedrun.kept import write
 from speedrun.masprm import search_runs as runs
 from speedrun.masprm.bank_teacher import BankTeacher
+from speedrun.masprm.chains import KINDS, RelayTeacher, chain_problems, workflow_of
 from speedrun.masprm.guided_arms import ARMS, BANK, GRADER, PLAYS
 from speedrun.masprm.passes import LIMITS, searcher_of, shares_right, straight_passes
-from speedrun.masprm.relay import KINDS, RelayTeacher, chain_problems, workflow_of
 from speedrun.masprm.search_runs import SEPARATOR, Job, KeptRun, Searched, Settings, Task
 from speedrun.masprm.value_checks import estimated, read_by, timed
 from speedrun.settings import SpeedrunSettings
@@ -68,7 +68,7 @@ async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox, sta
             ("sampled", settings.sampling(PLAYS[play])),
             ("greedy", Sampling(temperature=0, max_tokens=PLAYS[play].max_tokens)),
         ):
-            ended = await straight_passes(job.seed, PLAYS[play], sampling, engine, sandbox)
+            ended = await straight_passes(job.seed, settings.check, PLAYS[play], sampling, engine, sandbox)
             kept.figures |= {f"{play}, {name}, {what}": share for what, share in shares_right(ended).items()}
     return kept
 

@@ -131,7 +131,7 @@ def _starts(found: Found) -> list[str]:
     starts = [run for job, run in found.items() if job.task == "start"]
     names = dict.fromkeys(name for run in starts for name in run.figures if name not in ("seconds", "weights"))
     lines = [
-        "The policies by themselves, on 200 validation problems: shares of passes that end right, and of the relay's "
+        "The policies by themselves, on validation problems: shares of passes that end right, and of the relay's "
         "steps, among those that begin right:",
         "",
         "| | seeds |",

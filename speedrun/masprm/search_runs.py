@@ -29,8 +29,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import Engine
 from search.scoring import Scorer
+from speedrun.masprm.chains import Kind, chain_problems
 from speedrun.masprm.guided_arms import ARMS, MODELS, PERFECT, PLAYS, READ, Model, Play, model_of
-from speedrun.masprm.relay import Kind, chain_problems
 from speedrun.masprm.relay_scorer import RelayScorer
 from speedrun.tiny_policy import Architecture
 from tasks import Problem, read_task
@@ -55,8 +55,10 @@ class Settings(BaseModel):
     programs as there are long ones."""
     forgets: float = Field(default=0.7, ge=0, le=1)
     slips: float = Field(default=0.06, ge=0, le=1)
-    """Of the teacher (`speedrun.masprm.relay`)."""
+    """Of the teacher (`speedrun.masprm.chains`)."""
     sft: SFTSettings = SFTSettings(epochs=3, batch=32, learning_rate=3e-3, held_out=0.02)
+    check: int = Field(default=200, ge=1)
+    """Validation problems that say how often the policy is right."""
     train: int = Field(default=400, ge=1)
     """Problems with labels."""
     test: int = Field(default=300, ge=1)
@@ -180,7 +182,7 @@ def kept_run(job: Job, settings: Settings) -> KeptRun:
 @cache
 def code_of_instrument() -> str:
     """SHA-256 of the code that makes problems, lessons and programs."""
-    names = ("relay.py", "relay_scorer.py", "bank_teacher.py")
+    names = ("chains.py", "relay_scorer.py", "bank_teacher.py")
     own = [Path(__file__).with_name(name) for name in names]
     return hashlib.sha256(b"".join(path.read_bytes() for path in own)).hexdigest()
 

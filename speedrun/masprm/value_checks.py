@@ -21,9 +21,9 @@ from search import Branching, Ended, OpenRuns
 from search.paths import Path as Replies
 from search.scoring import ScoredState
 from speedrun.masprm import search_runs as runs
+from speedrun.masprm.chains import RelayTeacher, wrong_step
 from speedrun.masprm.guided_arms import PLAYS
 from speedrun.masprm.passes import is_right, program_of, replies_of, searcher_of, walk
-from speedrun.masprm.relay import RelayTeacher, wrong_step
 from speedrun.masprm.search_runs import Job, KeptRun, Settings
 from tasks import Problem
 from trainer.disk import line_of, read_records
