@@ -62,8 +62,8 @@ async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox, sta
         kept.figures["weights"] = make_policy(model, rows, settings.architecture, job.seed)
     taught = SpeedrunSettings(seed=job.seed, sft=settings.sft)
     phases.fine_tune(taught, model, rows, own / "sft", lambda *_: None)
+    engine = await runs.engine_of(stack, job, settings, PLAYS[plays[0]], out)
     for play in plays:
-        engine = await runs.engine_of(stack, job, settings, PLAYS[play], out)
         for name, sampling in (
             ("sampled", settings.sampling(PLAYS[play])),
             ("greedy", Sampling(temperature=0, max_tokens=PLAYS[play].max_tokens)),
