@@ -27,9 +27,8 @@ from speedrun.masprm.passes import LIMITS, searcher_of, shares_right, straight_p
 from speedrun.masprm.search_runs import SEPARATOR, Job, KeptRun, Searched, Settings, Task
 from speedrun.masprm.value_checks import estimated, read_by, timed
 from speedrun.settings import SpeedrunSettings
-from speedrun.tiny_policy import make_policy
 from tasks import Problem
-from trainer.disk import line_of, read_records
+from trainer.disk import line_of, only_writer, read_records
 from trainer.evaluate import LabelSettings, label_problems
 from trainer.rollout import derived_seed
 from trainer.sft import METRICS, ChatRow
@@ -54,13 +53,12 @@ async def carry_out(job: Job, settings: Settings, out: Path) -> None:
 async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox, stack: AsyncExitStack) -> KeptRun:
     """Programs are played by the teacher; a policy learns all that their agents said."""
     own = job.folder(out)
-    model, kept = own / "untrained", runs.kept_run(job, settings)
+    kept = runs.kept_run(job, settings)
     plays = KINDS if job.name == "relay" else tuple(BANK)
     rows = [row for play in plays for row in await _lessons(job, settings, play, sandbox)]
     random.Random(job.seed).shuffle(rows)
-    if not (model / "config.json").exists():
-        kept.figures["weights"] = make_policy(model, rows, settings.architecture, job.seed)
-    taught = SpeedrunSettings(seed=job.seed, sft=settings.sft)
+    taught = SpeedrunSettings(seed=job.seed, architecture=settings.architecture, sft=settings.sft)
+    model = phases.untrained(taught, rows, own / "untrained")
     phases.fine_tune(taught, model, rows, own / "sft", lambda *_: None)
     engine = await runs.engine_of(stack, job, settings, PLAYS[plays[0]], out)
     for play in plays:
@@ -184,6 +182,7 @@ async def _modelled(job: Job, settings: Settings, out: Path, sandbox: Sandbox, s
 async def _searched(job: Job, settings: Settings, out: Path, sandbox: Sandbox, stack: AsyncExitStack) -> KeptRun:
     """Every held-out problem once, those that are done not again. All arms of a seed draw the same first replies."""
     play, arm, path = PLAYS[job.play], ARMS[job.name], job.folder(out) / SEARCHED
+    stack.enter_context(only_writer(job.folder(out)))
     engine = await runs.engine_of(stack, job, settings, play, out)
     prm = await runs.scorer_of(stack, arm.prm, job, out) if arm.prm not in (None, GRADER) else None
     orm = await runs.scorer_of(stack, arm.orm, job, out) if arm.orm is not None else None

@@ -129,7 +129,7 @@ def _picture(name: str, play: str, arms: Sequence[str], found: Found, path: Path
 def _starts(found: Found) -> list[str]:
     """What the policies that are searched do by themselves."""
     starts = [run for job, run in found.items() if job.task == "start"]
-    names = dict.fromkeys(name for run in starts for name in run.figures if name not in ("seconds", "weights"))
+    names = dict.fromkeys(name for run in starts for name in run.figures if name != "seconds")
     lines = [
         "The policies by themselves, on validation problems: shares of passes that end right, and of the relay's "
         "steps, among those that begin right:",

@@ -26,7 +26,7 @@ from speedrun.masprm.guided_arms import PLAYS
 from speedrun.masprm.passes import is_right, program_of, replies_of, searcher_of, walk
 from speedrun.masprm.search_runs import Job, KeptRun, Settings
 from tasks import Problem
-from trainer.disk import line_of, read_records
+from trainer.disk import line_of, only_writer, read_records
 from trainer.evaluate import LabelSettings, label_problems
 from trainer.rollout import derived_seed
 from workflow.completion import Completion, CompletionRequest
@@ -58,6 +58,7 @@ async def estimated(job: Job, settings: Settings, out: Path, sandbox: Sandbox, s
     """A straight pass for each held-out problem; then, from states of the first of them, at every depth as often, many
     runs on."""
     own = job.folder(out)
+    stack.enter_context(only_writer(own))
     engine = await runs.engine_of(stack, job, settings, SUM, out)
     problems = runs.problems_of(job, settings, out, SUM.problems, "test")
     open_runs = OpenRuns(64)
