@@ -36,6 +36,7 @@ COMMANDS = {
     "label": "Label the states between agents: trees of runs, searched against the gold answers (MASPRM, Alg. 1).",
     "distill": "Make chat rows for a cold start: designs, executed and graded, of which the correct ones are kept.",
     "sft": "Fine-tune a model on conversations, with the loss on its replies alone.",
+    "prm": "Train a model of values on label trees: a process reward model, or an outcome model.",
 }
 """Each a module of `metaagent.commands` whose `main` has the options, the work and this line at the top of its
 docstring."""

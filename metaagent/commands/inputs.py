@@ -1,8 +1,9 @@
 """Reads what commands are given: problems, programs, configurations. What cannot be read ends the command with a usage
-error."""
+error, and so does what is not installed."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import warnings
 from collections.abc import Sequence
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 LONGEST_INPUT = 1 << 20
 """Characters that are read of a problem or a program; the check refuses programs far below that."""
+
+
+def need(*packages: str) -> None:
+    """A usage error unless all of these, which are parts of the extra `train`, are installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        usage_error(f'learning needs {" and ".join(missing)}. Fix: pip install "metaagent[train]"')
 
 
 def read_problem(problem: str | None, file: Path | None) -> str:

@@ -9,7 +9,6 @@ it goes.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import time
 from contextlib import closing
 from pathlib import Path
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from pydantic import BaseModel
 
+from metaagent.commands.inputs import need
 from metaagent.commands.options import AsJson, Seed, validated
-from metaagent.terminal import ExitCode, SFTProgress, Stop, fields, note, print_json, stdout, usage_error
+from metaagent.terminal import EpochProgress, ExitCode, Stop, fields, note, print_json, stdout, usage_error
 from workflow.usage import PolicyRole
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def main(
         seed=seed,
         held_out=held_out,
     )
-    _need("torch", "transformers", "safetensors", *(["peft"] if lora_rank else []))
+    need("torch", "transformers", "safetensors", *(["peft"] if lora_rank else []))
     from trainer.disk import CheckpointError
     from trainer.sft import read_rows, samples_of_rows
     from trainer.update import LoraSettings, TorchBackend, UpdateFailed
@@ -120,7 +120,7 @@ def main(
             max_tokens_per_micro_batch=micro_batch_tokens,
             seed=seed,
         )
-        with closing(backend), SFTProgress() as progress:
+        with closing(backend), EpochProgress() as progress:
             result = train(
                 backend,
                 samples.rows,
@@ -159,12 +159,6 @@ def main(
     else:
         _print(report)
     return ExitCode.OK
-
-
-def _need(*packages: str) -> None:
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
-        usage_error(f'learning needs {" and ".join(missing)}. Fix: pip install "metaagent[train]"')
 
 
 def _load_chat(model: str, thinking: bool) -> tuple[ChatFormat, int | None]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from metaagent.terminal.bars import DataProgress, DistillProgress, EvalProgress, SFTProgress
+    from metaagent.terminal.bars import DataProgress, DistillProgress, EpochProgress, EvalProgress
     from metaagent.terminal.console import (
         EXIT_CODES,
         FAILURE_CODES,
@@ -49,7 +49,7 @@ _HOMES = {
         "DataProgress",
         "DistillProgress",
         "EvalProgress",
-        "SFTProgress",
+        "EpochProgress",
     ),
     "console": (
         "EXIT_CODES",
@@ -114,12 +114,12 @@ __all__ = [
     "DataProgress",
     "Diagnosis",
     "DistillProgress",
+    "EpochProgress",
     "EvalProgress",
     "ExitCode",
     "Item",
     "LiveProgress",
     "RunReport",
-    "SFTProgress",
     "State",
     "Stop",
     "TrainingView",

@@ -22,11 +22,12 @@ from metaagent.terminal.transcript import totals
 from tasks.data import Progress as DataState
 from trainer.distill import DistillReport
 from trainer.evaluate import Attempt
-from trainer.sft import StepMetrics
+from trainer.sft import EpochMetrics, StepMetrics
+from trainer.values import ValueStep
 from workflow.labels import visible
 
 
-class SFTProgress:
+class EpochProgress:
     """Shows each step on stderr: a bar with figures on a terminal, a line per epoch everywhere."""
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class SFTProgress:
         self._began = 0.0
         self._tokens = 0
 
-    def __enter__(self) -> SFTProgress:
+    def __enter__(self) -> EpochProgress:
         self._progress.start()
         self._began = time.monotonic()
         return self
@@ -56,16 +57,23 @@ class SFTProgress:
     ) -> None:
         self._progress.stop()
 
-    def __call__(self, metrics: StepMetrics, steps: int) -> None:
+    def __call__(self, metrics: EpochMetrics, steps: int) -> None:
         self._tokens += metrics.tokens
         speed = self._tokens / max(time.monotonic() - self._began, 1e-9)
         said = [f"epoch {metrics.epoch:.2f}", f"step {metrics.step}/{steps}"]
         said += [f"loss {metrics.loss:.4f}", f"{speed:,.0f} tokens/s"] if metrics.loss is not None else []
         self._progress.update(self._task, total=steps, completed=metrics.step, description="  ".join(said))
-        if metrics.held_out_loss is not None:
-            said.append(f"held-out loss {metrics.held_out_loss:.4f}")
-        if metrics.held_out_loss is not None or metrics.step == steps:
-            self._console.print(Text("  ".join(said)))
+        held_out = _held_out(metrics)
+        if held_out or metrics.step == steps:
+            self._console.print(Text("  ".join([*said, *held_out])))
+
+
+def _held_out(metrics: EpochMetrics) -> list[str]:
+    if isinstance(metrics, StepMetrics) and metrics.held_out_loss is not None:
+        return [f"held-out loss {metrics.held_out_loss:.4f}"]
+    if isinstance(metrics, ValueStep) and metrics.held_out is not None:
+        return [f"held-out RMSE {metrics.held_out.rmse:.4f}"]
+    return []
 
 
 class EvalProgress:
