@@ -23,9 +23,9 @@ import typer
 from metaagent.opening import open_sandbox
 from metaagent.terminal import (
     DistillProgress,
+    EpochProgress,
     EvalProgress,
     ExitCode,
-    SFTProgress,
     Stop,
     TrainingView,
     command,
@@ -80,7 +80,7 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
     async with open_sandbox("process", grading=True) as sandbox:
         with clock.step("cold start"), DistillProgress(len(cold)) as seen:
             await stages.cold_start(settings, cold, sandbox, out / "cold", seen)
-        with clock.step("supervised fine-tuning"), SFTProgress() as progress:
+        with clock.step("supervised fine-tuning"), EpochProgress() as progress:
             rows = stages.lessons(settings, out / "cold" / "rows.jsonl")
             start = stages.untrained(settings, rows, out / "untrained")
             tuned = (await asyncio.to_thread(stages.fine_tune, settings, start, rows, out / "sft", progress)).model
