@@ -70,7 +70,7 @@ class Settings(BaseModel):
     """Problems at once."""
     max_batch: int = Field(default=256, ge=1)
     """Of the policy's engine."""
-    states: int = Field(default=100, ge=4)
+    states: int = Field(default=100, ge=1)
     """That `values` looks at."""
     runs: int = Field(default=200, ge=1)
     """On from each of them."""
