@@ -16,7 +16,6 @@ from trainer.values import value_metrics
 from viewer.charts import Bar, bars, png
 
 Found = Mapping[Job, KeptRun]
-DEPTHS = (1, 2, 3, 4)
 SHOWN = ("rows", "rmse", "mae", "bias", "r2", "pearson", "sign")
 """Of a model's figures."""
 
@@ -24,10 +23,11 @@ SHOWN = ("rows", "rmse", "mae", "bias", "r2", "pearson", "sign")
 def values_page(found: Found, folder: Path) -> list[str]:
     names = (*READ, PERFECT)
     of = {name: [run for job, run in found.items() if (job.task, job.name) == ("reading", name)] for name in names}
+    depths = sorted({int(depth) for run in of["V"] for depth in run.series["depth"]})
     measured = [
         Bar(group=name, series=f"depth {depth}", value=fmean(fmean(errors(run, depth).values()) for run in of[name]))
         for name in names
-        for depth in DEPTHS
+        for depth in depths
     ]
     png(bars(measured, value_title="mean absolute error", bounds=None), folder / "values.png")
     count = sum(len(run.series["value"]) for run in of["V"])
@@ -37,11 +37,11 @@ def values_page(found: Found, folder: Path) -> list[str]:
         "runs that have ended, their R. `perfect` knows whether a step was right: what a perfect V would say. The "
         "paper has no such figures.",
         "",
-        f"| mean absolute error | all | {' | '.join(f'depth {depth}' for depth in DEPTHS)} | Pearson, seeds |",
-        f"|---|---|{'---|' * len(DEPTHS)}---|",
+        f"| mean absolute error | all | {' | '.join(f'depth {depth}' for depth in depths)} | Pearson, seeds |",
+        f"|---|---|{'---|' * len(depths)}---|",
     ]
     for name, runs in of.items():
-        by_depth = [f"{fmean(fmean(errors(run, depth).values()) for run in runs):.3f}" for depth in DEPTHS]
+        by_depth = [f"{fmean(fmean(errors(run, depth).values()) for run in runs):.3f}" for depth in depths]
         cells = [str(interval([errors(run) for run in runs])), *by_depth, ", ".join(map(_pearson, runs))]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += ["", "![Errors by depth](values.png)", "", "Less that of V (N = 40, local view, rows alike):", ""]
