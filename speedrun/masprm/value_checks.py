@@ -153,7 +153,7 @@ async def timed(job: Job, settings: Settings, out: Path, sandbox: Sandbox, stack
         states.append(ScoredState(problem.question, ended.path.decisions))
 
     async def value(number: int) -> None:
-        await scorer.score([states[number]])
+        await scorer.score([states[number % len(states)]])
 
     kept, agents = runs.kept_run(job, settings), 4
     await call(0)  # loads the model
