@@ -63,7 +63,7 @@ class Settings(BaseModel):
     """Problems with labels."""
     test: int = Field(default=300, ge=1)
     """Held out."""
-    values: ValueSettings = ValueSettings(epochs=1, batch=64, learning_rate=1e-3)
+    values: ValueSettings = ValueSettings(epochs=2, batch=64, learning_rate=1e-3)
     temperature: float = Field(default=0.7, ge=0)
     top_p: float = Field(default=0.95, gt=0, le=1)
     max_concurrent: int = Field(default=64, ge=1)
