@@ -1,6 +1,6 @@
 r"""The relay: agents work along a chain of numbers, one step each, and the last one answers.
 
-    sum   "Add up 47, 8, 6, 3, 9."          four agents: 47+8=55, 55+6=61, 61+3=64, 64+9=\boxed{73}
+    sum   "Add up 47, 8, 6, 3, 9."          four agents: So 47+8=55, Now 55+6=61, Well 61+3=64, So 64+9=\boxed{73}
     long  a sum of seven numbers            six agents
     rest  "Take 6, 8, 9, 4 away from 60."   four agents
 
@@ -34,7 +34,10 @@ SMALLEST, LARGEST = 3, 9
 STARTS: Mapping[Kind, tuple[int, int]] = {"sum": (11, 49), "long": (11, 49), "rest": (50, 89)}
 _NUMBERS = r"\d+(?:, \d+)+"
 _SUM, _REST = re.compile(rf"Add up ({_NUMBERS})\."), re.compile(rf"Take ({_NUMBERS}) away from (\d+)\.")
-_REPLY = re.compile(r"(\d+)([+-])(\d+)=(?:\\boxed\{)?(\d+)\}?")
+WORDS = ("So", "Then", "Now", "Next", "Here", "Well")
+"""A reply begins with one of them, whichever: replies of one sense differ in their text, as those of large models do,
+and are not all one child of a search."""
+_REPLY = re.compile(r"(?:[A-Z][a-z]+ )?(\d+)([+-])(\d+)=(?:\\boxed\{)?(\d+)\}?")
 _FORGETTABLE = (7, 8)
 """Numbers with which the teacher forgets a carry."""
 
@@ -131,7 +134,8 @@ class RelayTeacher:
             raise EngineFailed(self.name, f"agent {request.agent} asks nothing of the relay. Fix: ask another engine")
         before = [int(found[4]) for found in _REPLY.finditer(asked)]
         dice = random.Random(request.sampling.seed)
-        return Completion(text=self.reply(chain, step, before[-1] if before else chain.start, dice))
+        said = self.reply(chain, step, before[-1] if before else chain.start, dice)
+        return Completion(text=f"{dice.choice(WORDS)} {said}")
 
     async def close(self) -> None:
         pass

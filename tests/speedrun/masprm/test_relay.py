@@ -70,6 +70,7 @@ def test_steps_by_hand() -> None:
     assert rest is not None
     assert rest.partials == [54, 46, 37, 33]
     assert read_chain("What is 2 + 2?") is None
+    assert [result_of(text) for text in ("Well 47+8=55", "47+8=\\boxed{55}", "Well, 47+8=55")] == [55, 55, None]
 
 
 def test_a_carry_is_forgotten_where_7_or_8_makes_one() -> None:
