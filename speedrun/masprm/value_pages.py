@@ -136,9 +136,9 @@ def wall_page(found: Found) -> list[str]:
     names = [name for name in runs[0].figures if name != "seconds"]
     lines = [
         "Seconds per agent call and per value (B.9)",
-        "On one core, in float32, whatever else ran beside it: one after another, and all of them together; a state of a "
-        "label tree with a scripted policy that takes no time, in this process and with a jail for each replay. In the paper "
-        "a call takes 18.94 s and a value 0.16 s: 118 times less.",
+        "On one core, in float32, whatever else ran beside it: one after another, and all of them together; a state of "
+        "a label tree with a scripted policy that takes no time, in this process and with a jail for each replay. In "
+        "the paper a call takes 18.94 s and a value 0.16 s: 118 times less.",
         "",
         "| | milliseconds | seeds |",
         "|---|---|---|",
