@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.protocol import Engine
 from engine.session import Run
 from sandbox.protocol import Sandbox
-from search import Branching, OpenRuns, jailed
+from search import Branching, OpenRuns, Program, jailed
 from search.methods import MctsSettings, SearchRefused, Tree
 from search.problem import (
     ORACLE,
@@ -43,6 +43,8 @@ from workflow.limits import Limits
 
 MAX_OPEN = 64
 """Runs that wait at a call and are kept, of all searches together; others are made again by replay."""
+ProgramOf = Callable[[Problem, str, Sampling, int], Program]
+"""Of a problem, a program's text, sampling and seed: what is run."""
 
 
 def _gives_logprobs(engine: Engine) -> bool:
@@ -68,6 +70,8 @@ class Searcher:
     spares: bool = False
     """Whether a search holds runs that it may need, for a single one that nothing else waits for (`Branching`)."""
     read_answer: Callable[[str, Domain], str | None] = final_answer
+    program_of: ProgramOf | None = None
+    """In place of jailed runs of the text: for who wrote it, and trusts it."""
     open_runs: OpenRuns = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +164,18 @@ class Searcher:
         seed: int,
         writer: TreeWriter | None = None,
     ) -> ProgramSpace:
-        asked = jailed(
+        branching = Branching(
+            (self.program_of or self._jailed)(problem, program, sampling, seed),
+            engine=engine.name,
+            open_runs=self.open_runs,
+        )
+        recorded = None if writer is None else writer.recorded
+        grade = self._grade(problem) if self.graded else None
+        read = partial(self._read, problem.domain)
+        return ProgramSpace(branching, engine, grade, retries=self.retries, recorded=recorded, read_answer=read)
+
+    def _jailed(self, problem: Problem, program: str, sampling: Sampling, seed: int) -> Program:
+        return jailed(
             self.sandbox,
             program,
             problem.question,
@@ -169,11 +184,8 @@ class Searcher:
             seed=seed,
             game=begins(problem),
         )
-        branching = Branching(asked, engine=engine.name, open_runs=self.open_runs, spares=self.spares)
-        recorded = None if writer is None else writer.recorded
-        grade = self._grade(problem) if self.graded else None
-        read = partial(self._read, problem.domain)
-        return ProgramSpace(branching, engine, grade, retries=self.retries, recorded=recorded, read_answer=read)
+from search import Branching, OpenRuns, Program, jailed
+from search.methods import MctsSettings, SearchRefused, Tree
 
     def _read(self, domain: Domain, message: str) -> str | None:
         return self.read_answer(message, domain)
