@@ -168,6 +168,7 @@ class Searcher:
             (self.program_of or self._jailed)(problem, program, sampling, seed),
             engine=engine.name,
             open_runs=self.open_runs,
+            spares=self.spares,
         )
         recorded = None if writer is None else writer.recorded
         grade = self._grade(problem) if self.graded else None
@@ -184,8 +185,6 @@ class Searcher:
             seed=seed,
             game=begins(problem),
         )
-from search import Branching, OpenRuns, Program, jailed
-from search.methods import MctsSettings, SearchRefused, Tree
 
     def _read(self, domain: Domain, message: str) -> str | None:
         return self.read_answer(message, domain)
