@@ -27,6 +27,7 @@ from metaagent.commands.options import (
     SandboxName,
     Seed,
     Temperature,
+    TopP,
     validated,
 )
 from metaagent.commands.search_options import (
@@ -213,6 +214,7 @@ def main(
         typer.Option(
             "--designer",
             "-d",
+            "--program",
             metavar="SPEC|bank|FILE.py",
             help="Who designs: an engine, the template bank, or one program for all problems.",
         ),
@@ -234,6 +236,7 @@ def main(
     cache: CacheFolder = None,
     seed: Seed = 0,
     temperature: Temperature = SAMPLING.temperature,
+    top_p: TopP = SAMPLING.top_p,
     max_tokens: MaxTokens = SAMPLING.max_tokens,
     max_concurrent: Annotated[int, typer.Option(help="Attempts under way at once.", min=1)] = 16,
     tolerance: Tolerance = None,
@@ -271,7 +274,7 @@ def main(
     """
     if not engine:
         usage_error("evaluating needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
-    sampling = validated(Sampling, temperature=temperature, max_tokens=max_tokens)
+    sampling = validated(Sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     plan = search_settings(
         search,
         "--search",

@@ -105,6 +105,8 @@ def main(
         max_concurrent=max_concurrent,
     )
     problems = _not_in_math500(read_tasks(tasks, limit), without_math500)
+    if not any(problems.values()):
+        usage_error("no problem is left to label. Fix: name tasks with others")
     document = asyncio.run(_label(problems, program, engine, settings, sandbox, cache, out))
     if as_json:
         print_json(document)

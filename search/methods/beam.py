@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from search.methods.budget import BudgetSpent
 from search.methods.guides import Guide
+from search.methods.mcts import as_far
 from search.methods.states import Node, SearchRefused, Tree
 
 
@@ -31,13 +32,14 @@ async def beam(tree: Tree, guide: Guide, settings: BeamSettings) -> tuple[Node, 
     """The terminal state of the highest value, and which budget ended the search, if one did.
 
     All replies are pooled, whatever their depth, and the best stay. Runs that have ended stay in the pool with their
-    value. Replies of equal text at one state are one. Ties: higher psi, then drawn first. The root is returned where a
-    budget ended the search before any run had.
+    value. Replies of equal text at one state are one. Ties: higher psi, then drawn first. Where a budget ended
+    the search before any run had, the best of the beam goes on alone as far as it may; the root is returned where that
+    is not to an end.
     """
-    await tree.start()
     kept = [tree.root]
     spent = ""
     try:
+        await tree.start()
         while open_ := [node for node in kept if node.end is None]:
             if settings.first and len(open_) < len(kept):
                 break
@@ -48,7 +50,9 @@ async def beam(tree: Tree, guide: Guide, settings: BeamSettings) -> tuple[Node, 
     except BudgetSpent as error:
         spent = error.kind
     ended = [node for node in kept if node.end is not None] or [node for node in tree.nodes if node.end is not None]
-    return min(ended, key=_worst_last, default=tree.root), spent
+    if not ended:  # the budget has something left, or nothing
+        return await as_far(tree, kept[0], guide), spent
+    return min(ended, key=_worst_last), spent
 
 
 def _worst_last(node: Node) -> tuple[float, float, int]:

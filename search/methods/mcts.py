@@ -152,4 +152,14 @@ async def mcts(tree: Tree, guide: Guide, settings: MctsSettings, outcomes: Guide
         await guided(tree, guide, settings, outcomes)
         return await run_on(tree, best_path(tree), guide), ""
     except BudgetSpent as spent:
-        return best_path(tree, ended=True), spent.kind
+        found = best_path(tree, ended=True)
+        return found if found.end is not None else await as_far(tree, best_path(tree), guide), spent.kind
+
+
+async def as_far(tree: Tree, node: Node, guide: Guide | None) -> Node:
+    """The terminal state that the policy comes to from here with what a budget leaves; the root, where that is too
+    little."""
+    try:
+        return await run_on(tree, node, guide)
+    except BudgetSpent:
+        return tree.root

@@ -162,12 +162,25 @@ class Tree:
             raise AsksNobody(end.failure, end.answer)
 
     async def ends(self, nodes: Sequence[Node]) -> list[End | None]:
-        """How the runs of these states end; None where they go on. Runs are made once."""
+        """How the runs of these states end; None where they go on. Runs are made once. Raises `BudgetSpent` where they
+        do not come there in time; those that did are known then."""
         new = list(dict.fromkeys(node for node in nodes if not node.seen))
-        for node, end in zip(new, await together([self.space.end(node) for node in new]), strict=True):
-            node.end, node.seen = end, True
-            if node.id < self._logged and self.log is not None:
-                self.log.arrived(node)
+        late: Sequence[Node] = ()
+        if new:
+            tasks = [asyncio.ensure_future(self.space.end(node)) for node in new]
+            left = self.spent.left_s(self.budget)
+            try:
+                done, _ = await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_EXCEPTION)
+                late = [node for node, task in zip(new, tasks, strict=True) if task not in done]
+                for node, task in zip(new, tasks, strict=True):
+                    if task in done:
+                        node.end, node.seen = task.result(), True
+                        if node.id < self._logged and self.log is not None:
+                            self.log.arrived(node)
+            finally:
+                await dropped(tasks)
+        if late:
+            raise BudgetSpent("wall_s")
         return [node.end for node in nodes]
 
     async def expand(
@@ -179,14 +192,7 @@ class Tree:
         `BudgetSpent` where they may not be drawn, or were not in time.
         """
         self.spent.may_draw(self.budget, len(nodes) * count)
-        clock = asyncio.timeout(self.spent.left_s(self.budget))
-        try:
-            async with clock:
-                drawn = await together([self.space.draw(node, count) for node in nodes])
-        except TimeoutError:
-            if clock.expired():
-                raise BudgetSpent("wall_s") from None
-            raise
+        drawn = await self._in_time(together([self.space.draw(node, count) for node in nodes]))
         before = len(self.nodes)
         grown = [self._grow(node, actions, merge) for node, actions in zip(nodes, drawn, strict=True)]
         new = self.nodes[before:]
@@ -203,6 +209,17 @@ class Tree:
                     self.log.arrived(node)
         self._logged = len(self.nodes)
         return grown
+
+    async def _in_time(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Raises `BudgetSpent` where it does not come in time."""
+        clock = asyncio.timeout(self.spent.left_s(self.budget))
+        try:
+            async with clock:
+                return await work
+        except TimeoutError:
+            if clock.expired():
+                raise BudgetSpent("wall_s") from None
+            raise
 
     def _grow(self, parent: Node, actions: Sequence[Action], merge: bool) -> list[Node]:
         grown: list[Node] = []
@@ -243,6 +260,11 @@ async def together(works: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]
     try:
         return list(await asyncio.gather(*tasks))
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await dropped(tasks)
+
+
+async def dropped(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """End those that are under way."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -25,16 +25,16 @@ class MajoritySettings:
 
 async def straight(tree: Tree, guide: Guide | None = None) -> tuple[Node, str]:
     """One run, a reply at each call. Its sampling is the space's: temperature 0 makes it greedy."""
-    await tree.start()
-    node = tree.root
     try:
-        return await run_on(tree, node, guide), ""
+        await tree.start()
+        return await run_on(tree, tree.root, guide), ""
     except BudgetSpent as spent:
         return tree.root, spent.kind
 
 
 async def majority(tree: Tree, settings: MajoritySettings, guide: Guide | None = None) -> tuple[Node, str]:
-    """The run that speaks for the answer which most of them gave. `guide` is V, or Y; runs go on side by side.
+    """The run that speaks for the answer which most of them gave. `guide` is V, or Y. Runs go on side by side;
+    with a budget of calls or tokens one after the other, so that as many as fit come to their end.
 
     Ties go to the larger sum of psi of the final replies. Where nobody answered it is the first run that ended, or the
     root where none did.
@@ -44,16 +44,21 @@ async def majority(tree: Tree, settings: MajoritySettings, guide: Guide | None =
             f"weights={settings.weights} with {'no model' if guide is None else 'a model'} of values. "
             "Fix: weights values with --prm, outcome with --orm, none with neither"
         )
-    await tree.start()
     spent = ""
-    at = [tree.root] * settings.runs
+    at: list[Node] = []
     live = guide if settings.weights == "values" else None
     try:
-        [at] = await tree.expand([tree.root], settings.runs, merge=False, guide=live)
-        while open_ := [one for one, end in enumerate(await tree.ends(at)) if end is None]:
-            grown = await tree.expand([at[one] for one in open_], 1, merge=False, guide=live)
-            for one, [node] in zip(open_, grown, strict=True):
-                at[one] = node
+        await tree.start()
+        if tree.budget.agent_calls is not None or tree.budget.tokens is not None:
+            for _ in range(settings.runs):
+                [[node]] = await tree.expand([tree.root], 1, merge=False, guide=live)
+                at.append(await run_on(tree, node, live))
+        else:
+            [at] = await tree.expand([tree.root], settings.runs, merge=False, guide=live)
+            while open_ := [one for one, end in enumerate(await tree.ends(at)) if end is None]:
+                grown = await tree.expand([at[one] for one in open_], 1, merge=False, guide=live)
+                for one, [node] in zip(open_, grown, strict=True):
+                    at[one] = node
     except BudgetSpent as error:
         spent = error.kind
     ended = [node for node in at if node.end is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from search.methods.guides import FAILED_PSI
 from workflow.voting import vote_key
 
 
@@ -14,7 +15,7 @@ class Vote:
     """A run without one has no vote."""
     weight: float = 1.0
     psi: float | None = None
-    """Of the reply that the answer is in: the sum over a class decides ties."""
+    """Of the reply that the answer is in: the sum over a class decides ties. None is less than any."""
 
 
 def plurality(votes: Sequence[Vote]) -> int | None:
@@ -33,6 +34,11 @@ def plurality(votes: Sequence[Vote]) -> int | None:
 
     def weight(members: list[int]) -> tuple[float, float]:
         total = sum(votes[index].weight for index in members)
-        return round(total, 9), sum(votes[index].psi or 0.0 for index in members)
+        return round(total, 9), sum(_psi(votes[index]) for index in members)
 
-    return max(max(classes.values(), key=weight), key=lambda index: votes[index].psi or 0.0)
+    return max(max(classes.values(), key=weight), key=lambda index: _psi(votes[index]))
+
+
+def _psi(vote: Vote) -> float:
+    """Below all that are known, where it is not."""
+    return FAILED_PSI if vote.psi is None else vote.psi

@@ -32,7 +32,7 @@ from search.methods import (
 )
 from search.problem.model_guides import ModelGuide, OutcomeGuide
 from search.problem.program_space import ProgramSpace
-from search.problem.tree_writer import TreeWriter
+from search.problem.tree_writer import LABEL, TreeWriter
 from search.scoring import Scorer
 from workflow.completion import Usage
 from workflow.trace import Valued
@@ -280,7 +280,7 @@ def _valued(node: Node) -> list[Valued]:
 def label_header_settings(settings: MctsSettings) -> Mapping[str, object]:
     """What a label tree's header says of how it was searched."""
     return {
-        "method": "label",
+        "method": LABEL,
         "simulations": settings.simulations,
         "children": settings.children,
         "c_uct": settings.c_uct,

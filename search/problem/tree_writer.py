@@ -3,13 +3,14 @@ file first. What stands there is compared line by line, so that a file never say
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from search.methods import Node, Reply
+from search.methods import Node, Reply, SearchRefused
 from search.problem.program_space import ProgramSpace
 from search.problem.tree_file import (
     AnyLine,
@@ -23,6 +24,9 @@ from search.problem.tree_file import (
     read_lines,
 )
 from workflow.completion import Completion
+
+LABEL = "label"
+"""The method of label trees, as headers have it."""
 
 
 class TreeWriter:
@@ -41,6 +45,8 @@ class TreeWriter:
                 _agree(path, self._there[0], header)
             if torn:
                 _cut_to_lines(path)
+        elif not goes_on:
+            _spare_labels(path)
         self.recorded: dict[int, list[Reply]] = defaultdict(list)
         """Replies by the parent's id, in their order."""
         prompts: dict[int, list[int] | None] = {}
@@ -126,6 +132,14 @@ def is_whole(path: Path, header: TreeHeader, simulations: int) -> bool:
     if lines:
         _agree(path, lines[0], header)
     return sum(isinstance(line, SimulationLine) for line in lines) >= simulations
+
+
+def _spare_labels(path: Path) -> None:
+    """Raises `SearchRefused` for a tree of labels, which costs more than a search."""
+    with contextlib.suppress(OSError, TreeDamaged):
+        first = read_lines(path)[0][:1] if path.exists() else []
+        if first and isinstance(first[0], TreeHeader) and first[0].settings.get("method") == LABEL:
+            raise SearchRefused(f"{path} is a tree of labels, and would be lost. Fix: another file")
 
 
 def _agree(path: Path, there: AnyLine, header: TreeHeader) -> None:

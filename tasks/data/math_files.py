@@ -6,10 +6,12 @@ Not here: MATH-500 itself, a file of another form (`tasks.data.benchmarks`).
 from __future__ import annotations
 
 import hashlib
+import html
 import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 from pydantic import BaseModel, Field
@@ -57,18 +59,53 @@ def _problem(path: Path, place: str, name: str, row: _MathRow) -> Problem:
     return Problem(id=f"math/{name}", question=row.problem, domain="math", gold=gold)
 
 
+MOST_SENTENCES = 12
+_SENTENCES = re.compile(r"(?<=[.?!:;])\s+|\n+")
+_SETTING = (
+    "left right big bigl bigr bigg biggl biggr quad qquad displaystyle textstyle limits text textbf textit mbox mathrm "
+    "mathbf mathit rm bf it"
+)
+_MEANS = dict.fromkeys(_SETTING.split(), "") | {
+    "dfrac": "frac", "tfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge", "neq": "ne",
+    "lt": "<", "gt": ">", "degree": "circ", "lvert": "|", "rvert": "|", "vert": "|", "cdotp": "cdot",
+}  # fmt: skip
+"""Commands that only set what is said, and those that say what another one does."""
+_SIGNS = {
+    "≤": "le", "≥": "ge", "≠": "ne", "×": "times", "÷": "div", "·": "cdot", "⋅": "cdot", "√": "sqrt", "∞": "infty",
+    "°": "circ", "−": "-", "–": "-", "∠": "angle", "△": "triangle",
+}  # fmt: skip
+
+
 def in_math500(problems: Iterable[Problem]) -> list[Problem]:
-    """Those whose question stands in MATH-500, however it is spaced and marked up."""
+    """Those whose question stands in MATH-500, or holds one of its questions beside other sentences, however it is
+    spaced and marked up. Other words are another question."""
     known = _digests()
-    return [problem for problem in problems if problem.domain == "math" and digest(problem.question) in known]
+    return [problem for problem in problems if problem.domain == "math" and not known.isdisjoint(_parts(problem))]
+
+
+def _parts(problem: Problem) -> set[str]:
+    """Digests of all runs of sentences, as far as these are few, and of the whole."""
+    sentences = _SENTENCES.split(problem.question)[:MOST_SENTENCES]
+    ranges = combinations(range(len(sentences) + 1), 2)
+    return {digest(problem.question), *(digest(" ".join(sentences[start:end])) for start, end in ranges)}
 
 
 def digest(question: str) -> str:
-    """Of its letters, digits and signs, 8 bytes as hexadecimal."""
-    text = unicodedata.normalize("NFKC", question).casefold()
-    text = re.sub(r"\\[dt]frac", r"\\frac", text)
-    text = re.sub(r"\\(?:left|right)(?![a-z])|[^\w+*/^=<>|()-]", "", text)
+    """Of its letters, digits and signs, 8 bytes as hexadecimal; commands that only set them do not count."""
+    text = unicodedata.normalize("NFKC", html.unescape(question)).casefold()
+    text = re.sub(r"\\[hv]space\*?\{[^}]*\}|\\[()\[\]]", "", text)
+    text = re.sub(r"\\([a-z]+)", lambda command: _MEANS.get(command[1], command[1]), text)
+    text = "".join(_SIGNS.get(sign) or _greek(sign) for sign in text)
+    text = re.sub(r"[^\w+*/^=<>|()-]|_", "", text)
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _greek(sign: str) -> str:
+    """A Greek letter as its command is called."""
+    if sign.isascii():
+        return sign
+    name = unicodedata.name(sign, "")
+    return name.rpartition(" ")[2].lower() if name.startswith("GREEK SMALL LETTER ") else sign
 
 
 @cache

@@ -30,6 +30,7 @@ from workflow.trace import (
     ToolReturned,
     Trace,
     TurnRewarded,
+    Valued,
     event_to_json,
 )
 
@@ -109,6 +110,15 @@ EVENTS: dict[type, Any] = {
         completion=completions,
         reward=number,
         terms=st.just([]),
+    ),
+    Valued: st.builds(
+        Valued,
+        key=text,
+        agent=text,
+        value=st.none() | number,
+        q=st.none() | number,
+        visits=st.integers(0, 99),
+        siblings=st.integers(1, 9),
     ),
     TurnRewarded: st.builds(TurnRewarded, key=text, agent=text, reward=number, terms=st.just([])),
     Rewarded: st.builds(

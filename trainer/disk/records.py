@@ -46,8 +46,9 @@ def agree(
     for name in {**now, **before} if isinstance(before, dict) else ["everything"]:
         then = before.get(name) if isinstance(before, dict) else before
         if then != now.get(name) and not (then is None and now.get(name) is False):  # a switch that was not there yet
+            where, was, wanted = _first_difference(name, then, now.get(name))
             raise ValueError(
-                f"{path.parent} holds attempts with {name}={_short(then)}, not {_short(now.get(name))}. "
+                f"{path.parent} holds attempts with {where}={_short(was)}, not {_short(wanted)}. "
                 "Fix: use another folder, or the same settings"
             )
 
@@ -63,6 +64,15 @@ def agree_on_settings(path: Path, settings: BaseModel) -> None:
             return written
 
     agree(path, settings.model_dump(mode="json"), begun=path.exists(), today=today)
+
+
+def _first_difference(name: str, then: Any, now: Any) -> tuple[str, Any, Any]:
+    """The key that is otherwise, as deep as there are keys, and its values."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in {**now, **then}:
+            if then.get(key) != now.get(key):
+                return _first_difference(f"{name}.{key}", then.get(key), now.get(key))
+    return name, then, now
 
 
 def _short(value: object) -> str:

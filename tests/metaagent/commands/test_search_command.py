@@ -85,7 +85,7 @@ def test_the_answer_its_path_and_what_it_cost(tmp_path: Path) -> None:
     [
         (("--agent-calls", "7"), "agent_calls", 6),
         (("--tokens", "10"), "tokens", 6),
-        (("--agent-calls", "2"), "agent_calls", 0),
+        (("--agent-calls", "2"), "agent_calls", 2),
         (("--wall", "0.3"), "wall_s", None),
     ],
 )
@@ -177,7 +177,7 @@ def test_a_file_of_problems_is_searched_and_goes_on(tmp_path: Path) -> None:
     assert again.exit_code == 0
     assert "oracle" in again.stdout
     assert refused.exit_code == 2
-    assert "search=" in refused.stderr
+    assert "search.c_uct=4.0, not 1.0" in refused.stderr
     for option in (("--prm", "oracle"), ("--beam", "2"), ("--wall", "3")):
         result = invoke("eval", "problems:own.jsonl", "-e", "replay:empty.jsonl", *option)
         assert result.exit_code == 2

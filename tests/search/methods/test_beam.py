@@ -104,6 +104,10 @@ def test_a_budget_ends_it_with_the_best_run_that_has_ended() -> None:
     tree = Tree(ToySpace(ways), budget=Budget(agent_calls=6))
     node, spent = asyncio.run(beam(tree, guide, BeamSettings(beam=3, samples=3)))
     assert (text(node), spent) == ("c", "agent_calls")
+    long = {name: {f"{name}1": {f"{name}2": 1}} for name in "xyz"}
+    tree = Tree(ToySpace(long), budget=Budget(agent_calls=5))
+    node, spent = asyncio.run(beam(tree, ToyGuide({"y": 0.5}), BeamSettings(beam=3, samples=3)))
+    assert (text(node), spent) == ("y2", "agent_calls")  # the best goes on with the two calls that are left
     tree = Tree(ToySpace(ways), budget=Budget(agent_calls=2))
     assert asyncio.run(beam(tree, guide, BeamSettings(beam=3, samples=3))) == (tree.root, "agent_calls")
 

@@ -12,18 +12,23 @@ from hypothesis import strategies as st
 from toy_space import ToyGuide, ToySpace, random_ways, text
 
 from search.methods import (
+    BeamSettings,
     Budget,
     End,
     Likelihood,
+    MajoritySettings,
     MctsSettings,
     Node,
     Oracle,
     SearchRefused,
     Tree,
+    beam,
     best_path,
     guided,
     label,
+    majority,
     mcts,
+    straight,
     uct,
 )
 from search.methods.mcts import leaf_value
@@ -190,9 +195,13 @@ def test_a_budget_ends_a_search_with_the_best_so_far(budget: Budget, kind: str, 
 
 
 def test_a_budget_that_ends_a_search_before_any_run_has_ended_finds_nothing() -> None:
-    tree = Tree(ToySpace(TWO_BY_TWO), budget=Budget(agent_calls=3))
+    tree = Tree(ToySpace(TWO_BY_TWO), budget=Budget(agent_calls=2))
     node, spent = asyncio.run(mcts(tree, ToyGuide({}), MctsSettings(children=2)))
     assert (node, spent) == (tree.root, "agent_calls")
+    # One call more, and the best child's run comes to its end.
+    tree = Tree(ToySpace(TWO_BY_TWO), budget=Budget(agent_calls=3))
+    node, spent = asyncio.run(mcts(tree, ToyGuide({"b": 0.5}), MctsSettings(children=2)))
+    assert (text(node), spent, tree.spent.agent_calls) == ("b1", "agent_calls", 3)
 
 
 def test_the_clock_ends_a_draw_that_does_not_come() -> None:
@@ -206,6 +215,29 @@ def test_the_clock_ends_a_draw_that_does_not_come() -> None:
     node, spent = asyncio.run(mcts(tree, ToyGuide({}), MctsSettings(children=2)))
     assert (node, spent) == (tree.root, "wall_s")
     assert tree.spent.seconds < 30
+
+
+@pytest.mark.parametrize("method", ["mcts", "beam", "majority", "straight"])
+def test_the_clock_ends_runs_that_compute_and_keeps_those_that_have_ended(method: str) -> None:
+    class Computing(ToySpace):
+        async def end(self, node: Node) -> End | None:
+            if node.parent is not None and text(node) != "a":
+                await asyncio.sleep(60)
+            return await super().end(node)
+
+    ways = {"a": 1, "b": {"b1": 1}}
+    tree = Tree(Computing({"b": 1} if method == "straight" else ways), budget=Budget(wall_s=0.3))
+    guide = ToyGuide({"a": 0.1, "b": 0.9})
+    works = {
+        "mcts": lambda: mcts(tree, guide, MctsSettings(simulations=3, children=2, parallel=2)),
+        "beam": lambda: beam(tree, guide, BeamSettings(beam=2, samples=2)),
+        "majority": lambda: majority(tree, MajoritySettings(runs=2)),
+        "straight": lambda: straight(tree),
+    }
+    node, spent = asyncio.run(works[method]())
+    assert spent == "wall_s"
+    assert tree.spent.seconds < 30
+    assert node is tree.root if method == "straight" else text(node) == "a"
 
 
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(1, 3), st.integers(1, 40), st.floats(0, 8))

@@ -80,3 +80,17 @@ def test_a_single_run_asks_once_at_each_call() -> None:
     tree = Tree(ToySpace({"a": 1, "b": {"c": {"d": 1}}}), budget=Budget(agent_calls=3))
     node, spent = asyncio.run(majority(tree, MajoritySettings(runs=2)))
     assert (text(node), spent) == ("a", "agent_calls")
+
+
+def test_as_many_runs_vote_as_a_budget_has_room_for() -> None:
+    ways = {"a": {"8": -1}, "b": {"7": 1}, "c": {"7": 1}, "d": {"8": -1}}
+    for calls, said, drawn in ((4, "8", 4), (5, "8", 5), (6, "7", 6), (1, None, 1)):
+        tree = Tree(ToySpace(ways), budget=Budget(agent_calls=calls))
+        node, spent = asyncio.run(majority(tree, MajoritySettings(runs=4)))
+        assert (None if node is tree.root else text(node), spent) == (said, "agent_calls")
+        assert tree.spent.agent_calls == drawn
+
+
+def test_who_has_no_psi_wins_no_tie() -> None:
+    assert plurality([Vote("B", 1, -0.1), Vote("A", 1, None)]) == 0
+    assert plurality([Vote("A", 1, None), Vote("A", 1, -5.0)]) == 1

@@ -78,6 +78,14 @@ def test_a_question_of_math500_is_known_however_it_is_written() -> None:
     other = [DIVISORS.replace("196", "197"), "How many divisors does 196 have?", "Halve $1$."]
     assert in_math500(asked(each) for each in other) == []
     assert digest("$\\dfrac12 x$") == digest("\\frac12x")
+    beside = [f"Solve this. {DIVISORS}", f"{DIVISORS}\nPut the answer into a box.", f"A riddle: {DIVISORS} Think!"]
+    assert len(in_math500(map(asked, beside))) == 3
+    for one, other in (
+        (r"$x \leq \theta$", "x ≤ θ"), (r"\(x \ge 2\pi\)", r"$x\quad\geq 2 π$"), (r"$a \gt b$", "a &gt; b"),
+        (r"\big(1\big)\hspace{2em}2", "(1) 2"), (r"\displaystyle \frac12", r"\tfrac 12"), (r"60^\circ", "60^°"),
+    ):  # fmt: skip
+        assert digest(one) == digest(other), (one, other)
+    assert digest(r"$\sin 60$") != digest(r"$\cos 60$")
     assert digest("$x + 1$") != digest("$x - 1$")
 
 

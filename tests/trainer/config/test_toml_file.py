@@ -130,7 +130,7 @@ def test_no_path_is_forgotten() -> None:
                     found += paths(kind, f"{place}{name}.")
         return found
 
-    assert sorted(paths(TrainConfig)) == ["data.path", "rollout.program"]
+    assert sorted(paths(TrainConfig)) == ["data.path", "reward.prm", "rollout.program"]
 
 
 # Extending
