@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import BaseModel
 
-from metaagent.commands.inputs import need
+from metaagent.commands.inputs import WithoutMath500, need, refuse_math500
 from metaagent.commands.options import AsJson, Seed, validated
 from metaagent.commands.recipe_option import Recipe
 from metaagent.terminal import (
@@ -88,6 +88,7 @@ def main(
     root_window: Annotated[
         float | None, typer.Option(help="Leave out trees whose |Q| at the root is beyond this.", min=0, max=1)
     ] = None,
+    without_math500: WithoutMath500 = False,
     max_tokens: Annotated[
         int | None, typer.Option(help="Cut states of more tokens; as many as the model takes if not given.", min=2)
     ] = None,
@@ -141,6 +142,7 @@ def main(
     try:
         reads = StateView(tokenizer, separator, "outcome" if outcome else view, most)
         read = rows_of_trees(data, reads, min_visits=min_visits, root_window=root_window)
+        refuse_math500(read.math500, len(read.problems) + len(read.math500), without_math500)
         for why, count in read.dropped.items():
             note(f"{count} {'' if why.startswith('trees') else 'rows '}left out: {why}")
         if read.torn:

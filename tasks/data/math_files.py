@@ -59,8 +59,11 @@ def _problem(path: Path, place: str, name: str, row: _MathRow) -> Problem:
 
 def in_math500(problems: Iterable[Problem]) -> list[Problem]:
     """Those whose question stands in MATH-500, however it is spaced and marked up."""
-    known = _digests()
-    return [problem for problem in problems if problem.domain == "math" and digest(problem.question) in known]
+    return [problem for problem in problems if problem.domain == "math" and asked_in_math500(problem.question)]
+
+
+def asked_in_math500(question: str) -> bool:
+    return digest(question) in _digests()
 
 
 def digest(question: str) -> str:

@@ -29,7 +29,7 @@ def invoke(*arguments: Any) -> Result:
     return result
 
 
-def write_trees(folder: Path, problems: int = 8, longest: int = 1) -> Path:
+def write_trees(folder: Path, problems: int = 8, longest: int = 1, method: str = "label") -> Path:
     """Ann is asked once; she is right with an x and wrong with a y."""
     dice = random.Random(0)
     (folder / "trees").mkdir(parents=True)
@@ -37,7 +37,7 @@ def write_trees(folder: Path, problems: int = 8, longest: int = 1) -> Path:
         question = f"Problem {number}?"
         lines: list[AnyLine] = [
             TreeHeader(
-                settings={},
+                settings={"method": method},
                 problem=f"{number}",
                 problem_digest=f"{number}",
                 question=question,
@@ -178,3 +178,19 @@ def test_what_cannot_be_learned_from_is_named(run: Any, tmp_path: Path) -> None:
     result = run(data=bad)
     assert result.exit_code == 2
     assert "bad.jsonl:1 is no line of a tree" in result.stderr
+
+
+def test_trees_of_searches_and_of_math500_are_refused(run: Any, tmp_path: Path) -> None:
+    result = run(data=write_trees(tmp_path / "searched", method="majority"))
+    assert result.exit_code == 2
+    assert "0.jsonl is no tree of labels: its header has method 'majority', not 'label'. Fix: trees" in result.stderr
+    data = write_trees(tmp_path / "data", problems=3)
+    tree = data / "trees" / "1.jsonl"
+    tree.write_text(tree.read_text().replace("Problem 1?", "How many positive whole-number divisors does 196 have?"))
+    result = run("--epochs", 1)
+    assert result.exit_code == 2
+    assert "1 of 3 problems stand in MATH-500, which is for tests: 1. Fix: --without-math500" in result.stderr
+    result = run("--epochs", 1, "--without-math500", "--json")
+    assert "They are left out" in result.stderr
+    told = json.loads(result.stdout)
+    assert (told["trees"], told["rows"] + told["held_out_rows"]) == (2, 4)
