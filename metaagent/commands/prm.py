@@ -167,7 +167,6 @@ def main(
             max_tokens=most,
             base=model,
             base_weights=backend.base,
-            agents=read.agents,
         )
         with closing(backend), EpochProgress() as progress:
             result = train_values(

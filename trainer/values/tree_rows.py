@@ -57,11 +57,6 @@ class TreeRows:
     dropped: Counter[str] = field(default_factory=Counter)
     """Rows, and under `trees with ...` trees, by why they were left out."""
 
-    @property
-    def agents(self) -> dict[str, int]:
-        """Rows by who acted."""
-        return dict(sorted(Counter(row.agent for row in self.rows).items()))
-
 
 def tree_files(paths: Sequence[Path]) -> list[Path]:
     """Files as they are given, and of folders their `trees/*.jsonl`, or without such a folder their `*.jsonl`. Raises

@@ -127,7 +127,6 @@ def test_folders_files_and_torn_lines(tmp_path: Path) -> None:
     found = rows(tmp_path / "run", other, other)
     assert (found.trees, found.torn) == (2, [str(other)])
     assert found.problems == sorted(map(question_digest, ("1?", "2?")))
-    assert found.agents == {"Ann": 4, "Bob": 6}
     (tmp_path / "empty").mkdir()
     with pytest.raises(RowsRefused, match=r"empty has no tree.*Fix: "):
         rows(tmp_path / "empty")
