@@ -130,6 +130,8 @@ def main(
     )
     if outcome and (view != "local" or min_visits > 1):
         usage_error("--outcome reads the question and the answer of every end. Fix: no --view, and no --min-visits")
+    if not separator.strip() or separator.encode(errors="replace").decode() != separator:
+        usage_error(f"--separator {separator!r} is no token. Fix: text that no reply holds, such as '<|value|>'")
     need("torch", "transformers", "safetensors", *(["peft"] if lora_rank else []))
     from trainer.disk import CheckpointError
     from trainer.update import LoraSettings, TorchBackend, UpdateFailed

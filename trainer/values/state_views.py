@@ -64,7 +64,12 @@ class StateView:
     def __init__(self, tokenizer: Any, separator: str, view: View, max_tokens: int | None = None) -> None:
         self.view: View = view
         self.separator = separator
-        self.separator_id: int = tokenizer.convert_tokens_to_ids(separator)
+        known = tokenizer.convert_tokens_to_ids(separator) if separator else None
+        if known is None or (known == tokenizer.unk_token_id and separator != tokenizer.unk_token):
+            raise ValueError(
+                f"the tokenizer has no token {separator!r}, at which V is read. Fix: add it, or name another"
+            )
+        self.separator_id: int = known
         self.max_tokens = max_tokens
         self._tokenizer = tokenizer
         self._size = len(tokenizer)

@@ -85,6 +85,9 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: 
     [
         (["--epochs", 0], "--epochs 0: Input should be greater than or equal to 1"),
         (["--delta", 0], "--delta 0.0: Input should be greater than 0"),
+        (["--separator", ""], "--separator '' is no token. Fix: text that no reply holds"),
+        (["--separator", " "], "--separator ' ' is no token. Fix: "),
+        (["--separator", "\udcff"], "is no token. Fix: "),
         (["--outcome", "--view", "transcript"], "--outcome reads the question and the answer of every end. Fix: no"),
     ],
 )

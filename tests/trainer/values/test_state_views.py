@@ -215,6 +215,12 @@ def test_the_newest_reply_is_never_cut(kind: View, replies: list[str], question:
         assert cut == whole
 
 
+@pytest.mark.parametrize("separator", ["", "<|other|>"])
+def test_a_separator_that_is_no_token_is_refused(separator: str) -> None:
+    with pytest.raises(ValueError, match=r"the tokenizer has no token '.*', at which V is read. Fix: add it"):
+        StateView(TOKENIZER, separator, "local")
+
+
 def test_the_fingerprint_knows_view_template_and_tokenizer_and_no_limit() -> None:
     assert view("local").fingerprint == view("local", 5).fingerprint
     kinds: list[View] = ["local", "transcript", "outcome", "steps"]
