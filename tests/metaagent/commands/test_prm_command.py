@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import inspect
 import json
@@ -16,6 +17,8 @@ from typer.testing import CliRunner, Result
 
 from metaagent.cli import app
 from metaagent.commands.prm import main as prm
+from metaagent.commands.search_options import opened_models
+from metaagent.terminal import Stop
 from search.problem import AnyLine, NodeLine, SimulationLine, StateLine, TreeHeader, line_text
 from trainer.values import ValueSettings
 from workflow.completion import ChatMessage, Completion
@@ -197,3 +200,27 @@ def test_trees_of_searches_and_of_math500_are_refused(run: Any, tmp_path: Path) 
     assert "They are left out" in result.stderr
     told = json.loads(result.stdout)
     assert (told["trees"], told["rows"] + told["held_out_rows"]) == (2, 4)
+
+
+def test_a_folder_that_is_no_model_of_values_is_said_to_be_none(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "lost" / "model").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("no folder")
+    for folder, why in (
+        (tmp_path / "empty", "it has no config.json"),
+        (tmp_path / "lost", "it has no config.json"),
+        (tmp_path / "nowhere", "there is no such folder"),
+        (tmp_path / "file", "there is no such folder"),
+        (model, "has no token '<extra_0>'"),  # as a model/ that has lost its scorer.json
+    ):
+        with pytest.raises(Stop) as said:
+            asyncio.run(opened(str(folder)))
+        text = str(said.value)
+        assert f"--prm: {folder} is neither a model of metaagent prm, as it has no scorer.json, nor one of two" in text
+        assert why in text
+        assert "Fix: the --out folder of metaagent prm, copied whole, or a model for token classification" in text
+
+
+async def opened(prm: str) -> None:
+    async with opened_models(prm, None):
+        pass
