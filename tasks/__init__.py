@@ -4,7 +4,7 @@ Not here: which part of a reply is the answer (`workflow.answers`), and rewards 
 """
 
 from tasks.code import CodeGrade, TestResult, grade_code, written_tests
-from tasks.data import READERS, DatasetError, in_math500, read_task
+from tasks.data import READERS, DatasetError, asked_in_math500, in_math500, read_task
 from tasks.grading import GameGrade, Grade, grade
 from tasks.math import WORKER as MATH_WORKER
 from tasks.math import MathGrade, MathPair, equal_numbers, gold_is_readable, grade_math, grade_math_batch
@@ -43,6 +43,7 @@ __all__ = [
     "StdinTests",
     "SudokuLevel",
     "TestResult",
+    "asked_in_math500",
     "equal_numbers",
     "gold_is_readable",
     "grade",

@@ -6,9 +6,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
 
 from metaagent.commands.recipe_option import commands_of, for_commands
 from metaagent.terminal import note, usage_error
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
 
 LONGEST_INPUT = 1 << 20
 """Characters that are read of a problem or a program; the check refuses programs far below that."""
+
+
+WithoutMath500 = Annotated[bool, typer.Option("--without-math500", help="Leave out problems that stand in MATH-500.")]
+
+
+def refuse_math500(found: Collection[str], total: int, leave_out: bool) -> None:
+    """What is trained on is no test: a usage error where problems stand in MATH-500, unless they are left out, which is
+    said. `found` are their ids."""
+    if not found:
+        return
+    some = ", ".join(sorted(found)[:3]) + ", ..." * (len(found) > 3)
+    said = f"{len(found):,} of {total:,} problems stand in MATH-500, which is for tests: {some}"
+    if not leave_out:
+        usage_error(f"{said}. Fix: --without-math500 leaves them out; MATH/train is the part to train on")
+    note(f"{said}. They are left out")
 
 
 def need(*packages: str) -> None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from rich.progress import TaskID
 
 from metaagent.commands.eval import may_run
-from metaagent.commands.inputs import read_tasks, read_text
+from metaagent.commands.inputs import WithoutMath500, read_tasks, read_text, refuse_math500
 from metaagent.commands.options import (
     AsJson,
     CacheFolder,
@@ -74,9 +74,7 @@ def main(
     c_uct: CUct = DEFAULTS.c_uct,
     tolerance: Tolerance = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N problems of each task.", min=1)] = None,
-    without_math500: Annotated[
-        bool, typer.Option("--without-math500", help="Leave out problems that stand in MATH-500.")
-    ] = False,
+    without_math500: WithoutMath500 = False,
     max_concurrent: Annotated[int, typer.Option(help="Trees at once.", min=1)] = DEFAULTS.max_concurrent,
     sandbox: SandboxName = None,
     cache: CacheFolder = None,
@@ -127,16 +125,8 @@ def main(
 
 
 def _not_in_math500(tasks: Mapping[str, Sequence[Problem]], leave_out: bool) -> dict[str, list[Problem]]:
-    """What is trained on is no test."""
     found = {problem.id for problems in tasks.values() for problem in in_math500(problems)}
-    if found:
-        total, some = sum(map(len, tasks.values())), ", ".join(sorted(found)[:3])
-        said = f"{len(found):,} of {total:,} problems stand in MATH-500, which is for tests: {some}" + ", ..." * (
-            len(found) > 3
-        )
-        if not leave_out:
-            usage_error(f"{said}. Fix: --without-math500 leaves them out; MATH/train is the part to train on")
-        note(f"{said}. They are left out")
+    refuse_math500(found, sum(map(len, tasks.values())), leave_out)
     return {task: [problem for problem in problems if problem.id not in found] for task, problems in tasks.items()}
 
 

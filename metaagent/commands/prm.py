@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import BaseModel
 
-from metaagent.commands.inputs import need
+from metaagent.commands.inputs import WithoutMath500, need, refuse_math500
 from metaagent.commands.options import AsJson, Seed, validated
 from metaagent.commands.recipe_option import Recipe
 from metaagent.terminal import (
@@ -88,6 +88,7 @@ def main(
     root_window: Annotated[
         float | None, typer.Option(help="Leave out trees whose |Q| at the root is beyond this.", min=0, max=1)
     ] = None,
+    without_math500: WithoutMath500 = False,
     max_tokens: Annotated[
         int | None, typer.Option(help="Cut states of more tokens; as many as the model takes if not given.", min=2)
     ] = None,
@@ -129,6 +130,8 @@ def main(
     )
     if outcome and (view != "local" or min_visits > 1):
         usage_error("--outcome reads the question and the answer of every end. Fix: no --view, and no --min-visits")
+    if not separator.strip() or separator.encode(errors="replace").decode() != separator:
+        usage_error(f"--separator {separator!r} is no token. Fix: text that no reply holds, such as '<|value|>'")
     need("torch", "transformers", "safetensors", *(["peft"] if lora_rank else []))
     from trainer.disk import CheckpointError
     from trainer.update import LoraSettings, TorchBackend, UpdateFailed
@@ -141,6 +144,7 @@ def main(
     try:
         reads = StateView(tokenizer, separator, "outcome" if outcome else view, most)
         read = rows_of_trees(data, reads, min_visits=min_visits, root_window=root_window)
+        refuse_math500(read.math500, len(read.problems) + len(read.math500), without_math500)
         for why, count in read.dropped.items():
             note(f"{count} {'' if why.startswith('trees') else 'rows '}left out: {why}")
         if read.torn:
@@ -165,7 +169,6 @@ def main(
             max_tokens=most,
             base=model,
             base_weights=backend.base,
-            agents=read.agents,
         )
         with closing(backend), EpochProgress() as progress:
             result = train_values(

@@ -90,11 +90,26 @@ async def _opened(stack: AsyncExitStack, option: str, folder: Path, *, outcome: 
             usage_error(f"{option} {folder} is {other}. Fix: {'--orm' if not outcome else '--prm'} is for those")
         from trainer.values import TorchScorer
 
-        made = TorchScorer.load if outcome or (own / SCORER).exists() else TorchScorer.two_class
-        scorer = made(folder)
+        scorer = TorchScorer.load(folder) if outcome or (own / SCORER).exists() else _two_class(folder)
     except ScorerRefused as error:
         usage_error(f"{option}: {error}")
     except ImportError as error:
         usage_error(f'{option} needs {error.name}. Fix: pip install "metaagent[train]"')
     stack.push_async_callback(scorer.close)
     return scorer
+
+
+def _two_class(folder: Path) -> TorchScorer:
+    """A published model of steps. A folder of `metaagent prm` that has lost its scorer.json comes here, too."""
+    from trainer.values import SCORER, ScorerRefused, TorchScorer
+
+    try:
+        if not (folder / "config.json").is_file():
+            raise ScorerRefused(f"it has no {'config.json' if folder.is_dir() else 'files: there is no such folder'}")
+        return TorchScorer.two_class(folder)
+    except ScorerRefused as error:
+        reason = str(error).partition(". Fix: ")[0]
+        raise ScorerRefused(
+            f"{folder} is neither a model of metaagent prm, as it has no {SCORER}, nor one of two classes: {reason}. "
+            "Fix: the --out folder of metaagent prm, copied whole, or a model for token classification with two classes"
+        ) from error

@@ -140,7 +140,7 @@ class TreeRecord:
 
 def read_lines(path: Path) -> tuple[list[AnyLine], bool]:
     """All lines, and whether a last one was dropped for having no newline. Raises `TreeDamaged` for any other that is
-    none, and OSError."""
+    none, and OSError. Nobody is told to delete a file whose first line is no header: it is somebody else's."""
     text = path.read_bytes()
     whole, _, rest = text.rpartition(b"\n")
     lines = []
@@ -148,19 +148,38 @@ def read_lines(path: Path) -> tuple[list[AnyLine], bool]:
         try:
             lines.append(_LINE.validate_json(line))
         except ValidationError as error:
+            if number == 1 and not _begins_tree(line):
+                raise _no_tree(path) from None
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise TreeDamaged(
                 f"{path}:{number} is no line of a tree: {where}: {first['msg']}. Fix: delete the file"
             ) from None
+        if not isinstance(lines[0], TreeHeader):
+            raise _no_tree(path)
     return lines, bool(rest)
+
+
+def _begins_tree(line: bytes) -> bool:
+    """Whether it is a header, though perhaps a damaged one."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and said.get("type") == "tree"
+
+
+def _no_tree(path: Path) -> TreeDamaged:
+    return TreeDamaged(
+        f"{path}:1 is no tree's header. Fix: a file that metaagent label or search wrote, or move this one away"
+    )
 
 
 def read_tree(path: Path) -> TreeRecord:
     """Raises `TreeDamaged` and OSError."""
     lines, torn = read_lines(path)
     if not lines or not isinstance(lines[0], TreeHeader):
-        raise TreeDamaged(f"{path}:1 is no tree's header. Fix: a file that metaagent label or search wrote")
+        raise _no_tree(path)
     record = TreeRecord(lines[0], {0: Node(0)}, torn=torn)
     for number, line in enumerate(lines[1:], 2):
         try:

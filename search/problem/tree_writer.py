@@ -143,8 +143,7 @@ def _spare_labels(path: Path) -> None:
 
 
 def _agree(path: Path, there: AnyLine, header: TreeHeader) -> None:
-    if not isinstance(there, TreeHeader):
-        raise TreeDamaged(f"{path}:1 is no tree's header. Fix: delete the file")
+    assert isinstance(there, TreeHeader)  # as files are read
     then, now = there.model_dump(mode="json"), header.model_dump(mode="json")
     then, now = then | then.pop("settings"), now | now.pop("settings")
     for name in now | then:

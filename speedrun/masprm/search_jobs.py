@@ -162,7 +162,6 @@ async def _modelled(job: Job, settings: Settings, out: Path, sandbox: Sandbox, s
         max_tokens=view.max_tokens,
         base=base.parent.parent.name,
         base_weights=backend.base,
-        agents=read.agents,
     )
     own = job.folder(out)
     with closing(backend):

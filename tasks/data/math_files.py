@@ -77,17 +77,18 @@ _SIGNS = {
 
 
 def in_math500(problems: Iterable[Problem]) -> list[Problem]:
-    """Those whose question stands in MATH-500, or holds one of its questions beside other sentences, however it is
-    spaced and marked up. Other words are another question."""
+    """Those whose question is in MATH-500 (`asked_in_math500`)."""
+    return [problem for problem in problems if problem.domain == "math" and asked_in_math500(problem.question)]
+
+
+def asked_in_math500(question: str) -> bool:
+    """Whether a question stands in MATH-500, or holds one of its questions beside other sentences, however it is spaced
+    and marked up. Other words are another question."""
     known = _digests()
-    return [problem for problem in problems if problem.domain == "math" and not known.isdisjoint(_parts(problem))]
-
-
-def _parts(problem: Problem) -> set[str]:
-    """Digests of all runs of sentences, as far as these are few, and of the whole."""
-    sentences = _SENTENCES.split(problem.question)[:MOST_SENTENCES]
+    sentences = _SENTENCES.split(question)[:MOST_SENTENCES]
     ranges = combinations(range(len(sentences) + 1), 2)
-    return {digest(problem.question), *(digest(" ".join(sentences[start:end])) for start, end in ranges)}
+    parts = (" ".join(sentences[start:end]) for start, end in ranges)
+    return any(digest(each) in known for each in (question, *parts))
 
 
 def digest(question: str) -> str:

@@ -19,7 +19,15 @@ from trainer.values.training import (
     ValueStep,
     train_values,
 )
-from trainer.values.tree_rows import Row, RowsRefused, TreeRows, held_out_problems, rows_of_trees, tree_files
+from trainer.values.tree_rows import (
+    Row,
+    RowsRefused,
+    TreeRows,
+    held_out_problems,
+    question_digest,
+    rows_of_trees,
+    tree_files,
+)
 from trainer.values.value_metrics import Accuracy, CalibrationBin, ValueMetrics, value_metrics
 from trainer.values.value_reward import value_reward
 
@@ -49,6 +57,7 @@ __all__ = [
     "ValueStep",
     "View",
     "held_out_problems",
+    "question_digest",
     "read_scorer",
     "rows_of_trees",
     "scorer_folder",

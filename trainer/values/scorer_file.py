@@ -18,6 +18,7 @@ from trainer.disk import Written, hashing, plain_files, read_back
 from trainer.values.state_views import StateView, View
 
 SCORER = "scorer.json"
+_COMPUTING = ("*.safetensors", "*.safetensors.index.json", "config.json")
 
 
 class ScorerRefused(ValueError):
@@ -27,7 +28,7 @@ class ScorerRefused(ValueError):
 class ScorerFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     view: View
     """`outcome` is an outcome model, any other a process model."""
     separator: str
@@ -40,10 +41,11 @@ class ScorerFile(BaseModel):
     """The model that it was trained from."""
     base_weights: str
     """Fingerprint of that model's weights, as they were loaded."""
-    agents: dict[str, int]
-    """Rows of each agent in training."""
+    agents: dict[str, int] = {}
+    """Rows of each agent that were learned from; none are held out. `train_values` says it."""
     files: dict[str, str] = {}
-    """SHA-256 of each file of weights."""
+    """SHA-256 of each file that V is computed from: weights, and how many layers, heads and the like they are of. The
+    tokenizer's files are known by `template`."""
 
 
 def scorer_folder(folder: Path) -> Path:
@@ -51,9 +53,13 @@ def scorer_folder(folder: Path) -> Path:
     return folder / "model" if (folder / "model").is_dir() else folder
 
 
+def _computing(model: Path) -> list[Path]:
+    return sorted(path for pattern in _COMPUTING for path in model.glob(pattern))
+
+
 def write_scorer(model: Path, scorer: ScorerFile) -> list[Written]:
-    """Into a folder that has its weights; returns what was hashed. Raises OSError."""
-    written = read_back(sorted(model.glob("*.safetensors")))
+    """Into a folder that has its model; returns what was hashed. Raises OSError."""
+    written = read_back(_computing(model))
     scorer = scorer.model_copy(update={"files": {each.path.name: each.sha256 for each in written}})
     with hashing(model / SCORER) as file:
         file.write(scorer.model_dump_json(indent=1).encode())
@@ -61,7 +67,7 @@ def write_scorer(model: Path, scorer: ScorerFile) -> list[Written]:
 
 
 def read_scorer(model: Path) -> ScorerFile:
-    """With every byte of the weights checked. Raises `ScorerRefused`."""
+    """With every byte of the weights and of config.json checked. Raises `ScorerRefused`."""
     try:
         scorer = ScorerFile.model_validate_json(plain_files.read(model / SCORER))
     except OSError as error:
@@ -75,7 +81,7 @@ def read_scorer(model: Path) -> ScorerFile:
             f"{model / SCORER} is not as this version writes it: {where}: {first['msg']}. Fix: use the version that "
             "trained it"
         ) from None
-    here = {path.name for path in model.glob("*.safetensors")}
+    here = {path.name for path in _computing(model)}
     for name in sorted(here ^ scorer.files.keys()):
         raise ScorerRefused(
             f"{model / name} {'was not there' if name in here else 'is missing, which was there'} when {SCORER} was "

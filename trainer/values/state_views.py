@@ -1,8 +1,8 @@
 """States as the tokens that a model of values reads: one way for training and for scoring.
 
 Each reply ends with the separator token, at which V is read. Where a reply's engine has the model's own tokenizer, its
-ids are taken as they are; else the text is written anew. What is too long loses what is oldest, and never a token of
-the newest reply. Not here: trees (`trainer.values.tree_rows`) and models.
+ids are taken as they are, without those that end a turn; else the text is written anew. What is too long loses what is
+oldest, and never a token of the newest reply. Not here: trees (`trainer.values.tree_rows`) and models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from engine.chat import ChatFormat, ends_of
+from engine.chat import ChatFormat, ends_of, split_reasoning
 from engine.pretrained import probe_ids
 from search.paths import AgentStep
 from search.scoring import ScoredState
@@ -28,7 +28,7 @@ View = Literal["local", "transcript", "outcome", "steps"]
 replies so far, each under its agent's name. `outcome`: the question and the final answer. `steps`: the replies as steps
 of one solution in the model's own chat form, as published models of steps read them."""
 VIEWS: tuple[View, ...] = get_args(View)
-_FORMAT = 1
+_FORMAT = 2
 """Goes up with any change of what is written below."""
 
 
@@ -64,7 +64,12 @@ class StateView:
     def __init__(self, tokenizer: Any, separator: str, view: View, max_tokens: int | None = None) -> None:
         self.view: View = view
         self.separator = separator
-        self.separator_id: int = tokenizer.convert_tokens_to_ids(separator)
+        known = tokenizer.convert_tokens_to_ids(separator) if separator else None
+        if known is None or (known == tokenizer.unk_token_id and separator != tokenizer.unk_token):
+            raise ValueError(
+                f"the tokenizer has no token {separator!r}, at which V is read. Fix: add it, or name another"
+            )
+        self.separator_id: int = known
         self.max_tokens = max_tokens
         self._tokenizer = tokenizer
         self._size = len(tokenizer)
@@ -112,13 +117,37 @@ class StateView:
         return owned[1] if owned else self._encode(_text(step))
 
     def _owned(self, step: AgentStep, reply: Completion) -> tuple[list[int], list[int]] | None:
-        """Prompt and reply as the engine's ids, where these are of this tokenizer: they say here what was asked."""
+        """Prompt and reply as the engine's ids, where these are of this tokenizer: they say here all that was asked, in
+        its order, and what was replied. What ends the turn is left out: a text has none, and one that was cut off has
+        none either."""
         prompt, said = reply.prompt_token_ids, reply.token_ids
         if not prompt or said is None or not all(0 <= each < self._size for each in (*prompt, *said)):
             return None
-        asked = [message["content"].strip() for message in step.messages]
-        known, ids = next(((text, prompt) for text in reversed(asked) if text), (reply.text.strip(), said))
-        return (prompt, said) if known and known in self._tokenizer.decode(ids) else None
+        while said and said[-1] in self._special:
+            said = said[:-1]
+        decoded, at = self._tokenizer.decode(prompt, clean_up_tokenization_spaces=False), 0
+        asked = [_written(message["content"]).strip() for message in step.messages]
+        for text in asked:
+            at = decoded.find(text, at)
+            if at < 0:
+                return None
+            at += len(text)
+        text = _written(reply.text).strip()
+        return (prompt, said) if (any(asked) or text) and text in self._replies(step, prompt, said) else None
+
+    def _replies(self, step: AgentStep, prompt: list[int], said: list[int]) -> set[str]:
+        """What an engine with this tokenizer would have said of these ids: all, or without a thought and with calls in
+        our form."""
+        whole = self._tokenizer.decode(said, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        if self._tokenizer.chat_template:
+            read = self._chat.read(prompt, said, tools=step.tools)
+        else:
+            read = split_reasoning(whole)
+        return {whole.strip(), read.text.strip()}
+
+    @functools.cached_property
+    def _special(self) -> frozenset[int]:
+        return frozenset(number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special)
 
     def _cut(self, head: Sequence[int], turns: Sequence[tuple[list[int], list[int]]]) -> StateTokens:
         """The head and the turns, each a name and a reply, within the limit: the oldest turns go first, then what the
@@ -136,12 +165,16 @@ class StateView:
 
     def _encode(self, text: str) -> list[int]:
         """No special token comes of what somebody wrote: a reply that spells the separator is read on."""
-        text = text.encode(errors="replace").decode()
-        return self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return self._tokenizer(_written(text), add_special_tokens=False, split_special_tokens=True)["input_ids"]
 
     @functools.cached_property
     def _chat(self) -> ChatFormat:
         return ChatFormat(self._tokenizer, ends_of(self._tokenizer, None))
+
+
+def _written(text: str) -> str:
+    """No tokenizer takes halves of surrogate pairs."""
+    return text.encode(errors="replace").decode()
 
 
 def _text(step: AgentStep) -> str:

@@ -9,6 +9,7 @@ import hashlib
 import math
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -80,8 +81,8 @@ def train_values(
     watch: Callable[[ValueStep, int], None] = lambda metrics, steps: None,
     passed_over: Callable[[str, str], None] = lambda name, wrong: None,
 ) -> ValueResult:
-    """Learn from rows and write the result into `out`, each checkpoint with its `scorer.json`; see `run_epochs`. Raises
-    ValueError where no row is left to learn from."""
+    """Learn from rows and write the result into `out`, each checkpoint with its `scorer.json`, which says what `scorer`
+    does and whose rows were learned from; see `run_epochs`. Raises ValueError where no row is left to learn from."""
     held = held_out_problems(read.problems, settings.held_out, settings.seed)
     learned = [number for number, row in enumerate(read.rows) if row.problem not in held]
     tested = [row for row in read.rows if row.problem in held]
@@ -90,6 +91,8 @@ def train_values(
             f"no row to learn from: there are {len(read.rows)}, {len(tested)} of them of held-out problems. Fix: more "
             "trees, or a smaller held_out"
         )
+    agents = Counter(read.rows[number].agent for number in learned)
+    scorer = scorer.model_copy(update={"agents": dict(sorted(agents.items()))})
     objective = ValueObjective(loss=settings.loss, delta=settings.delta)
     mean = math.fsum(read.rows[number].visits for number in learned) / len(learned)
 

@@ -18,6 +18,7 @@ from search.methods import Node
 from search.paths import AgentStep
 from search.problem import TreeRecord, read_tree
 from search.scoring import ScoredState
+from tasks import asked_in_math500
 from trainer.values.state_views import StateTokens, StateView, Unreadable
 
 EPSILON = 1e-4
@@ -31,7 +32,7 @@ class RowsRefused(ValueError):
 @dataclass(frozen=True, slots=True)
 class Row:
     problem: str
-    """Its digest."""
+    """`question_digest` of what it asks."""
     agent: str
     """Who acted last."""
     depth: int
@@ -45,17 +46,16 @@ class Row:
 class TreeRows:
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """Digests of all problems that there is a tree of, rising, those without a row included."""
+    """Of all that there is a tree of, rising, those without a row included; by `question_digest`, as one question under
+    two ids is one problem."""
+    math500: list[str] = field(default_factory=list)
+    """Ids of problems that stand in MATH-500. Their trees give no row and count nowhere else: what is trained on is no
+    test."""
     trees: int = 0
     torn: list[str] = field(default_factory=list)
     """Files whose last line was cut off by a kill: they are read without it."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Rows, and under `trees with ...` trees, by why they were left out."""
-
-    @property
-    def agents(self) -> dict[str, int]:
-        """Rows by who acted."""
-        return dict(sorted(Counter(row.agent for row in self.rows).items()))
 
 
 def tree_files(paths: Sequence[Path]) -> list[Path]:
@@ -85,12 +85,17 @@ def rows_of_trees(
     """
     found = TreeRows()
     problems: set[str] = set()
+    tests: dict[str, str] = {}
     for path in tree_files(paths):
         record = read_tree(path)
         _check(path, record)
+        problem = question_digest(record.header.question)
+        if asked_in_math500(record.header.question):
+            tests.setdefault(problem, record.header.problem)
+            continue
         found.trees += 1
         found.torn += [str(path)] if record.torn else []
-        problems.add(record.header.problem_digest)
+        problems.add(problem)
         values = [simulation.value for simulation in record.simulations]
         root = math.fsum(values) / max(1, len(values))
         if root_window is not None and abs(root) > root_window:
@@ -107,10 +112,8 @@ def rows_of_trees(
                 continue
             except ValueError as error:
                 raise RowsRefused(f"{path}, node {node.id}: {error}") from error
-            found.rows.append(
-                Row(record.header.problem_digest, state.turns[-1].agent, node.depth, tokens, target, visits)
-            )
-    found.problems = sorted(problems)
+            found.rows.append(Row(problem, state.turns[-1].agent, node.depth, tokens, target, visits))
+    found.problems, found.math500 = sorted(problems), sorted(tests.values())
     return found
 
 
@@ -153,7 +156,13 @@ def _state(path: Path, record: TreeRecord, node: Node, answer: str | None) -> Sc
 
 
 def _check(path: Path, record: TreeRecord) -> None:
-    """Labels are means of R over runs that ended; what a guide said of a state is none."""
+    """Labels are means of R over runs that ended. The tree of a search is none, whatever stands in it: a guide chose
+    its runs, and its problems may be those of a test."""
+    method = record.header.settings.get("method")
+    if method != "label":
+        raise RowsRefused(
+            f"{path} is no tree of labels: its header has method {method!r}, not 'label'. Fix: trees of metaagent label"
+        )
     for simulation in record.simulations:
         end = record.nodes[simulation.path[-1]].end
         if end is None or end.reward != simulation.value:
@@ -166,6 +175,12 @@ def _check(path: Path, record: TreeRecord) -> None:
 
 def clamped(target: float) -> float:
     return min(max(target, -1 + EPSILON), 1 - EPSILON)
+
+
+def question_digest(question: str) -> str:
+    """Tells problems apart by what they ask, however it is spaced: an id, a tolerance or a gold answer makes no other
+    problem."""
+    return hashlib.blake2b(" ".join(question.split()).encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def held_out_problems(problems: Sequence[str], share: float, seed: int) -> set[str]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import inspect
 import json
@@ -16,6 +17,8 @@ from typer.testing import CliRunner, Result
 
 from metaagent.cli import app
 from metaagent.commands.prm import main as prm
+from metaagent.commands.search_options import opened_models
+from metaagent.terminal import Stop
 from search.problem import AnyLine, NodeLine, SimulationLine, StateLine, TreeHeader, line_text
 from trainer.values import ValueSettings
 from workflow.completion import ChatMessage, Completion
@@ -29,7 +32,7 @@ def invoke(*arguments: Any) -> Result:
     return result
 
 
-def write_trees(folder: Path, problems: int = 8, longest: int = 1) -> Path:
+def write_trees(folder: Path, problems: int = 8, longest: int = 1, method: str = "label") -> Path:
     """Ann is asked once; she is right with an x and wrong with a y."""
     dice = random.Random(0)
     (folder / "trees").mkdir(parents=True)
@@ -37,7 +40,7 @@ def write_trees(folder: Path, problems: int = 8, longest: int = 1) -> Path:
         question = f"Problem {number}?"
         lines: list[AnyLine] = [
             TreeHeader(
-                settings={},
+                settings={"method": method},
                 problem=f"{number}",
                 problem_digest=f"{number}",
                 question=question,
@@ -85,6 +88,9 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: 
     [
         (["--epochs", 0], "--epochs 0: Input should be greater than or equal to 1"),
         (["--delta", 0], "--delta 0.0: Input should be greater than 0"),
+        (["--separator", ""], "--separator '' is no token. Fix: text that no reply holds"),
+        (["--separator", " "], "--separator ' ' is no token. Fix: "),
+        (["--separator", "\udcff"], "is no token. Fix: "),
         (["--outcome", "--view", "transcript"], "--outcome reads the question and the answer of every end. Fix: no"),
     ],
 )
@@ -137,7 +143,7 @@ def test_from_trees_to_a_scorer_and_on(run: Any, tmp_path: Path) -> None:
     from trainer.values import TorchScorer
 
     scorer = TorchScorer.load(tmp_path / "out", device="cpu")
-    assert scorer.agents == {"Ann": 16}
+    assert scorer.agents == {"Ann": 12}, "and none of the 4 held out"
 
     assert "holds a run, at step 24. Fix: resume it" in run(*LEARN).stderr
     resumed = run("--resume", *LEARN)
@@ -178,3 +184,43 @@ def test_what_cannot_be_learned_from_is_named(run: Any, tmp_path: Path) -> None:
     result = run(data=bad)
     assert result.exit_code == 2
     assert "bad.jsonl:1 is no line of a tree" in result.stderr
+
+
+def test_trees_of_searches_and_of_math500_are_refused(run: Any, tmp_path: Path) -> None:
+    result = run(data=write_trees(tmp_path / "searched", method="majority"))
+    assert result.exit_code == 2
+    assert "0.jsonl is no tree of labels: its header has method 'majority', not 'label'. Fix: trees" in result.stderr
+    data = write_trees(tmp_path / "data", problems=3)
+    tree = data / "trees" / "1.jsonl"
+    tree.write_text(tree.read_text().replace("Problem 1?", "How many positive whole-number divisors does 196 have?"))
+    result = run("--epochs", 1)
+    assert result.exit_code == 2
+    assert "1 of 3 problems stand in MATH-500, which is for tests: 1. Fix: --without-math500" in result.stderr
+    result = run("--epochs", 1, "--without-math500", "--json")
+    assert "They are left out" in result.stderr
+    told = json.loads(result.stdout)
+    assert (told["trees"], told["rows"] + told["held_out_rows"]) == (2, 4)
+
+
+def test_a_folder_that_is_no_model_of_values_is_said_to_be_none(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "lost" / "model").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("no folder")
+    for folder, why in (
+        (tmp_path / "empty", "it has no config.json"),
+        (tmp_path / "lost", "it has no config.json"),
+        (tmp_path / "nowhere", "there is no such folder"),
+        (tmp_path / "file", "there is no such folder"),
+        (model, "has no token '<extra_0>'"),  # as a model/ that has lost its scorer.json
+    ):
+        with pytest.raises(Stop) as said:
+            asyncio.run(opened(str(folder)))
+        text = str(said.value)
+        assert f"--prm: {folder} is neither a model of metaagent prm, as it has no scorer.json, nor one of two" in text
+        assert why in text
+        assert "Fix: the --out folder of metaagent prm, copied whole, or a model for token classification" in text
+
+
+async def opened(prm: str) -> None:
+    async with opened_models(prm, None):
+        pass

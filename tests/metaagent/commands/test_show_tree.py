@@ -117,6 +117,15 @@ def test_what_is_no_tree_is_named(tmp_path: Path) -> None:
     other = invoke("show", written(tmp_path, SMALL[1:]))
     assert other.exit_code == 2
     assert "p.jsonl:1 is no tree's header" in other.stderr
+    for text in ('{"messages": []}\n', '{"question": 1}\nno tree\n', "no JSON\n", "[1]\n", "\n", ""):
+        foreign = invoke("show", written(tmp_path, [], text))
+        assert foreign.exit_code == 2
+        assert "p.jsonl:1 is no tree's header. Fix: a file that metaagent label or search wrote" in foreign.stderr
+        assert "delete" not in foreign.stderr
+    later = invoke("show", written(tmp_path, SMALL[1:], "no JSON\n"))
+    assert "p.jsonl:1 is no tree's header" in later.stderr
+    older = invoke("show", written(tmp_path, [], '{"type": "tree"}\n'))
+    assert "p.jsonl:1 is no line of a tree: " in older.stderr
     damaged = invoke("show", written(tmp_path, [HEADER, node(2, 1, "an orphan")]))
     assert "p.jsonl:2 does not follow from the lines before" in damaged.stderr
     assert "--mermaid draws programs" in invoke("show", written(tmp_path, SMALL), "--mermaid").stderr

@@ -12,9 +12,9 @@ from workflow.completion import ChatMessage, Completion
 from workflow.failures import Failure
 
 
-def header(problem: str = "p0", question: str = "Why?") -> TreeHeader:
+def header(problem: str = "p0", question: str = "Why?", method: str | None = "label") -> TreeHeader:
     return TreeHeader(
-        settings={"method": "label"},
+        settings={} if method is None else {"method": method},
         problem=problem,
         problem_digest=f"digest of {problem}",
         question=question,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("transformers")
 
 from benchmarks.tiny_models import make_tokenizer
+from engine.chat import ChatFormat
 from search.paths import AgentStep
 from search.scoring import ScoredState
 from trainer.values import StateView, Unreadable, View
@@ -22,6 +23,7 @@ from workflow.failures import Failure
 SEPARATOR, ID, END = "<|value|>", 259, 257
 TOKENIZER = make_tokenizer()
 TOKENIZER.add_tokens([SEPARATOR], special_tokens=True)
+TOOL = {"type": "function", "function": {"name": "add", "description": "", "parameters": {"type": "object"}}}
 FAILED = Failure(kind="limit_exceeded", message="m", fields={"limit_kind": "context_tokens", "limit": 1, "used": 2})
 
 
@@ -59,13 +61,62 @@ def test_the_local_view_is_the_acting_agents_prompt_and_reply() -> None:
 
 
 def test_ids_of_the_same_tokenizer_are_taken_as_they_are() -> None:
-    """The prompt is not what the template would render, and the reply is no text's own tokens."""
+    """The prompt is not what the template would render."""
     prompt, reply = TOKENIZER("as it was: one?")["input_ids"], [*TOKENIZER("two")["input_ids"], END]
     owned = step("Bob", "one?", "two", prompt_token_ids=prompt, token_ids=reply)
     tokens = view("local").tokens(ScoredState("Why?", (ANN, owned)))
-    assert list(tokens.token_ids) == [*prompt, *reply, ID]
+    assert list(tokens.token_ids) == [*prompt, *reply[:-1], ID]
     assert tokens.action == len(prompt)
-    assert text("transcript", owned) == "Question:\nWhy?\n\nBob:\ntwo<|im_end|><|value|>"
+    assert text("transcript", owned) == "Question:\nWhy?\n\nBob:\ntwo<|value|>"
+
+
+@given(
+    asked=st.lists(st.text(max_size=12), min_size=1, max_size=3),
+    said=st.text(max_size=12),
+    ended=st.booleans(),
+    tools=st.booleans(),
+)
+def test_a_state_has_the_same_tokens_by_ids_and_by_text(asked: list[str], said: str, ended: bool, tools: bool) -> None:
+    """Else it has two values. Whether a reply was cut off is not said by its text."""
+    chat = ChatFormat(TOKENIZER, {END})
+    messages = [ChatMessage(role="user", content=each) for each in asked]
+    listed: list[Any] = [TOOL] if tools else []
+    prompt = chat.prompt(messages, listed)
+    ids = [*chat.write(prompt, said)[: None if ended else -1]]
+    text = chat.read(prompt, ids, tools=listed).text
+    by_text = AgentStep(key="k", agent="Ann", messages=messages, tools=listed, reply=Completion(text=text))
+    owned = by_text.model_copy(update={"reply": Completion(text=text, prompt_token_ids=prompt, token_ids=ids)})
+    for kind in ("local", "transcript", "steps"):
+        one, two = (view(kind).tokens(ScoredState("Why?", (each, BOB, each))) for each in (owned, by_text))
+        assert one == two
+
+
+def test_a_thought_is_the_models_own_and_not_what_it_said() -> None:
+    prompt, reply = TOKENIZER("one?<think>")["input_ids"], [*TOKENIZER("why not</think>two")["input_ids"], END]
+    owned = step("Bob", "one?", "two", prompt_token_ids=prompt, token_ids=reply)
+    assert text("local", owned) == "one?<think>why not</think>two<|value|>"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("It is 5 and 6, be short", "two"),  # the first message is not there
+        ("5, Be short.", "two"),  # in another order
+        ("Be short. 5", "a two"),
+        ("Be short. 5", "tw"),
+        ("Be short. 5", ""),
+    ],
+)
+def test_ids_that_do_not_say_all_that_was_asked_and_said_are_not_taken(prompt: str, said: str) -> None:
+    """Those of another tokenizer decode to something, in which a short message is soon found."""
+    messages = [ChatMessage(role="system", content="Be short."), ChatMessage(role="user", content="5\n")]
+    ids = {"prompt_token_ids": TOKENIZER(prompt)["input_ids"], "token_ids": [*TOKENIZER(said)["input_ids"], END]}
+    for kind in ("local", "transcript"):
+        one, two = (
+            view(kind).tokens(ScoredState("Why?", (AgentStep(key="k", agent="Bob", messages=messages, reply=reply),)))
+            for reply in (Completion(text="two", **ids), Completion(text="two"))
+        )
+        assert one == two
 
 
 @pytest.mark.parametrize(
@@ -162,6 +213,12 @@ def test_the_newest_reply_is_never_cut(kind: View, replies: list[str], question:
     assert cut.action > 0
     if len(whole.token_ids) <= most:
         assert cut == whole
+
+
+@pytest.mark.parametrize("separator", ["", "<|other|>"])
+def test_a_separator_that_is_no_token_is_refused(separator: str) -> None:
+    with pytest.raises(ValueError, match=r"the tokenizer has no token '.*', at which V is read. Fix: add it"):
+        StateView(TOKENIZER, separator, "local")
 
 
 def test_the_fingerprint_knows_view_template_and_tokenizer_and_no_limit() -> None:

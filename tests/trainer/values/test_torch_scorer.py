@@ -182,6 +182,12 @@ def test_folders_whose_parts_do_not_belong_together(folder: Path, tmp_path: Path
     with pytest.raises(ScorerRefused, match=r"value_head.safetensors is missing, which was there.*Fix: copy"):
         TorchScorer.load(model)
 
+    model = broken(folder, tmp_path / "config")
+    said = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(said | {"rms_norm_eps": 0.5}))
+    with pytest.raises(ScorerRefused, match=r"config.json is not the file that scorer.json.*Fix: copy"):
+        TorchScorer.load(model)
+
     model = broken(folder, tmp_path / "template")
     load_tokenizer(folder.parent / "start").save_pretrained(model)
     with pytest.raises(ScorerRefused, match=r"the tokenizer has '<\|value\|>' as None, in training it was 259. Fix: "):
@@ -203,7 +209,7 @@ def test_folders_whose_parts_do_not_belong_together(folder: Path, tmp_path: Path
 
 def test_it_knows_whom_it_saw(folder: Path) -> None:
     scorer = TorchScorer.load(folder / "model", device="cpu")
-    assert scorer.agents == {"Ann": 24}
+    assert scorer.agents == {"Ann": 20}
     assert scorer.name == str(folder / "model")
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 
 from benchmarks.tiny_models import make_tokenizer
 from search.problem import NodeLine, TreeDamaged
-from trainer.values import RowsRefused, StateView, TreeRows, View, held_out_problems, rows_of_trees
+from trainer.values import RowsRefused, StateView, TreeRows, View, held_out_problems, question_digest, rows_of_trees
 from workflow.failures import Failure
 
 SEPARATOR = "<|value|>"
@@ -87,7 +87,7 @@ def test_min_visits_is_off_and_counts(tmp_path: Path) -> None:
 def test_no_tree_is_dropped_for_its_root_unless_asked_for_and_then_it_is_said(tmp_path: Path) -> None:
     """preprocess_data.py:198-201 drops those beyond 0.7, in silence."""
     sure = [
-        trees.header("sure"),
+        trees.header("sure", "Sure?"),
         trees.asks(0, "Ann", "Why?"),
         trees.reply(1, 0, "Ann", 1, "a"),
         trees.ends(1, "1", 1.0),
@@ -120,14 +120,13 @@ def test_what_cannot_be_read_is_counted_by_reason(tmp_path: Path) -> None:
 
 
 def test_folders_files_and_torn_lines(tmp_path: Path) -> None:
-    trees.write(tmp_path / "run" / "trees" / "1.jsonl", trees.relay("p1"))
+    trees.write(tmp_path / "run" / "trees" / "1.jsonl", trees.relay("p1", "1?"))
     (tmp_path / "run" / "results.jsonl").write_text("no tree\n")
-    other = trees.write(tmp_path / "2.jsonl", trees.relay("p2"))
+    other = trees.write(tmp_path / "2.jsonl", trees.relay("p2", "2?"))
     other.write_text(other.read_text()[:-4])
     found = rows(tmp_path / "run", other, other)
     assert (found.trees, found.torn) == (2, [str(other)])
-    assert found.problems == ["digest of p1", "digest of p2"]
-    assert found.agents == {"Ann": 4, "Bob": 6}
+    assert found.problems == sorted(map(question_digest, ("1?", "2?")))
     (tmp_path / "empty").mkdir()
     with pytest.raises(RowsRefused, match=r"empty has no tree.*Fix: "):
         rows(tmp_path / "empty")
@@ -145,6 +144,35 @@ def test_a_tree_that_a_guide_searched_is_no_label(tmp_path: Path) -> None:
     lines = [*trees.relay(), trees.simulated(1.0, 1, 5)]
     with pytest.raises(RowsRefused, match=r"backed up 1 from node 5, which has R = -1"):
         rows(trees.write(tmp_path / "t.jsonl", lines))
+
+
+@pytest.mark.parametrize("method", ["greedy", "majority", "beam", "mcts", None])
+@pytest.mark.parametrize("kind", ["local", "outcome"])
+def test_the_tree_of_a_search_is_no_label_whatever_its_numbers(kind: View, method: str | None, tmp_path: Path) -> None:
+    """Searches are made of test sets, too, and theirs have graded ends."""
+    path = trees.write(tmp_path / "t.jsonl", [trees.header(method=method), *trees.relay()[1:]])
+    with pytest.raises(RowsRefused, match=rf"t.jsonl is no tree of labels: its header has method {method!r}.*Fix: tr"):
+        rows(path, kind=kind)
+
+
+@pytest.mark.parametrize("kind", ["local", "outcome"])
+def test_what_stands_in_math500_gives_no_row(kind: View, tmp_path: Path) -> None:
+    asked = "How many positive whole-number divisors does  196 have?"
+    trees.write(tmp_path / "1.jsonl", trees.relay("test/1", asked))
+    trees.write(tmp_path / "2.jsonl", trees.relay("p2"))
+    found = rows(tmp_path, kind=kind)
+    assert (found.math500, found.trees, found.problems) == (["test/1"], 1, [question_digest("Why?")])
+    assert {row.problem for row in found.rows} == set(found.problems)
+
+
+def test_one_question_is_one_problem_whatever_its_id_and_digest(tmp_path: Path) -> None:
+    """Trees with another tolerance have another digest of the problem, and would be on both sides of the split."""
+    for number, asked in enumerate(("Why  not?", " Why\nnot?", "Why not?", "Why now?")):
+        trees.write(tmp_path / f"{number}.jsonl", trees.relay(f"p{number}", asked))
+    found = rows(tmp_path)
+    assert found.trees == 4
+    assert found.problems == sorted({question_digest("Why not?"), question_digest("Why now?")})
+    assert len({row.problem for row in found.rows[:15]}) == 1
 
 
 def test_a_state_that_was_not_described_is_named(tmp_path: Path) -> None:

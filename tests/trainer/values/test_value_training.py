@@ -81,7 +81,6 @@ def train(start: Path, read: TreeRows, view: StateView, out: Path, settings: Val
         max_tokens=view.max_tokens,
         base=start.name,
         base_weights=backend.base,
-        agents=read.agents,
     )
     try:
         return train_values(backend, read, settings, scorer, out, **more)
@@ -239,8 +238,8 @@ def test_what_was_trained_is_written_beside_it(start: Path, small: tuple[TreeRow
     result = train(start, *small, tmp_path, SETTINGS)
     scorer = read_scorer(result.model)
     assert scorer.view == "local"
-    assert scorer.agents == {"Ann": 40}
-    assert set(scorer.files) == {"model.safetensors", "value_head.safetensors"}
+    assert scorer.agents == {"Ann": 32}, "the other 8 are held out"
+    assert set(scorer.files) == {"config.json", "model.safetensors", "value_head.safetensors"}
     newest = max((tmp_path / "checkpoints").glob("step-*")) / "model"
     assert read_scorer(newest) == scorer, "every checkpoint is one, too"
     with pytest.raises(CheckpointError, match=r"has loss huber, not bce. Fix: resume it alike"):
