@@ -148,6 +148,7 @@ def test_an_engine_that_fails_is_asked_again_and_then_stops_the_search(tmp_path:
     tries.clear()
     plan = SearchSettings(simulations=4, children=2)
     engine = Player(fails(2, "A1"))
+    path, whole = tmp_path / "searched", tmp_path / "searched whole"
     found, _ = searched_for("aa", plan, path, engine, prm=WordScorer(), retries=2)
     again, _ = searched_for("aa", plan, whole, Player(short_word), prm=WordScorer())
     assert path.read_bytes() == whole.read_bytes()
