@@ -115,7 +115,7 @@ answer = Workflow("B").add_node(two).run("b").content
 
 def test_code_takes_as_much_of_a_run_that_was_made_anew() -> None:
     async def go(sandbox: ProcessSandbox) -> None:
-        program = jailed(sandbox, IN_ORDER.format(first=0.8, second=0.8), "What?", limits=Limits(wall_s=1.4))
+        program = jailed(sandbox, IN_ORDER.format(first=2.0, second=2.0), "What?", limits=Limits(wall_s=3.6))
         branching = Branching(program)
         start = await branching.start()
         assert isinstance(start, Decision)

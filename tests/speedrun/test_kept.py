@@ -135,7 +135,7 @@ def test_settings_of_an_earlier_version_go_on(tmp_path: Path) -> None:
     path.write_text(json.dumps(before))
     agree_on_settings(path, SETTINGS)
     for changed in ({"seed": 7}, {"architecture": SETTINGS.architecture.model_copy(update={"alone": "x"})}):
-        with pytest.raises(ValueError, match=f"holds attempts with {next(iter(changed))}="):
+        with pytest.raises(ValueError, match=f"holds attempts with {next(iter(changed))}[.=]"):
             agree_on_settings(path, SETTINGS.model_copy(update=changed))
     path.write_text('{"no": "settings"}')
     with pytest.raises(ValueError, match="holds attempts with"):
@@ -152,7 +152,7 @@ def test_a_folder_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     agree(path, now, begun=True, today=in_todays_terms)
     before["rl"]["steps"] += 1
     path.write_text(json.dumps(before))
-    with pytest.raises(ValueError, match="holds attempts with rl="):
+    with pytest.raises(ValueError, match=r"holds attempts with rl[.=]"):
         agree(path, now, begun=True, today=in_todays_terms)
     for broken in ("[]", '{"settings": 1}', '{"settings": {}, "rl": [1]}', '{"settings": {}, "rl": {"policies": 1}}'):
         path.write_text(broken)

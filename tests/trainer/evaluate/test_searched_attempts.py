@@ -144,8 +144,8 @@ def test_attempts_of_a_folder_are_not_made_again_and_do_not_depend_on_pace(tmp_p
         [*first[2:], *first[:2]]
     )
     for other, named in (
-        (MCTS.model_copy(update={"c_uct": 1.0}), "search="),
-        (SearchSettings(method="beam"), "search="),
+        (MCTS.model_copy(update={"c_uct": 1.0}), r"search\.c_uct=4.0, not 1.0"),
+        (SearchSettings(method="beam"), r"search\.method="),
     ):
         with pytest.raises(ValueError, match=named):
             attempts_of([FOUR, SIX], engine, tmp_path, search=other)
