@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from search.methods.states import Node, SearchRefused, Tree, likelihood
+from search.methods.states import Node, SearchRefused, Tree
 from workflow.failures import Failure
 
 FAILED_PSI = -100.0
 """psi of a call that failed by a limit, and of a reply without a token: below that of any other."""
-
-__all__ = ["FAILED_PSI", "Guide", "Likelihood", "Oracle", "likelihood"]
 
 
 class Guide(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -113,6 +114,6 @@ def test_a_budget_ends_it_with_the_best_run_that_has_ended() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"beam": 0}, {"samples": 0}])
-def test_settings_that_are_none_are_refused(wrong: dict[str, int]) -> None:
+def test_settings_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SearchRefused, match=next(iter(wrong))):
-        BeamSettings(**wrong)  # type: ignore[arg-type]
+        BeamSettings(**wrong)

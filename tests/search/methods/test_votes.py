@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from toy_space import ToyGuide, ToySpace, text
@@ -66,9 +67,9 @@ def test_an_outcome_model_chooses_the_run_it_likes_best() -> None:
 
 
 @pytest.mark.parametrize(("weights", "guide"), [("none", ToyGuide({})), ("values", None), ("outcome", None)])
-def test_a_model_without_a_use_for_it_is_refused(weights: str, guide: ToyGuide | None) -> None:
+def test_a_model_without_a_use_for_it_is_refused(weights: Any, guide: ToyGuide | None) -> None:
     with pytest.raises(SearchRefused, match=f"weights={weights}"):
-        asyncio.run(majority(Tree(ToySpace({"a": 1})), MajoritySettings(weights=weights), guide))  # type: ignore[arg-type]
+        asyncio.run(majority(Tree(ToySpace({"a": 1})), MajoritySettings(weights=weights), guide))
 
 
 def test_a_single_run_asks_once_at_each_call() -> None:
