@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from pydantic import BaseModel
 
 BINS = 10
 """Of equal width, over [-1, 1]."""
+
+Key = TypeVar("Key", str, int)
 
 
 class Accuracy(BaseModel):
@@ -84,13 +87,13 @@ def value_metrics(
 ) -> ValueMetrics:
     """Raises ValueError where there are none."""
 
-    def by(keys: Sequence[Hashable]) -> dict:
-        groups: dict[Hashable, list[int]] = defaultdict(list)
+    def by(keys: Sequence[Key]) -> dict[Key, Accuracy]:
+        groups: dict[Key, list[int]] = defaultdict(list)
         for index, key in enumerate(keys):
             groups[key].append(index)
         return {
             key: accuracy([values[index] for index in groups[key]], [targets[index] for index in groups[key]])
-            for key in sorted(groups)  # type: ignore[type-var]
+            for key in sorted(groups)
         }
 
     return ValueMetrics(

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sandbox.protocol import Sandbox
 from search.problem import SearchReport, SearchSettings
-from search.scoring import Score, ScoredState
+from search.scoring import Score, ScoredState, Scorer
 from tasks.problems import Problem
 from trainer.evaluate import Searcher
 from workflow.completion import Completion, CompletionRequest, Sampling, Usage
@@ -109,14 +110,14 @@ class WordScorer:
 
 
 async def searched(
-    sandbox: object,
+    sandbox: Sandbox,
     program: str,
     settings: SearchSettings,
     engine: Player,
     *,
     problem: Problem = FOUR,
-    prm: object = None,
-    orm: object = None,
+    prm: Scorer | str | None = None,
+    orm: Scorer | None = None,
     trace: Path | None = None,
     tree: Path | None = None,
     limits: Limits | None = None,
@@ -126,12 +127,12 @@ async def searched(
     retries: int = 0,
 ) -> SearchReport:
     searcher = Searcher(
-        sandbox=sandbox,  # type: ignore[arg-type]
+        sandbox=sandbox,
         limits=limits or Limits(),
         sampling=sampling,
         retries=retries,
-        prm=prm,  # type: ignore[arg-type]
-        orm=orm,  # type: ignore[arg-type]
+        prm=prm,
+        orm=orm,
         graded=graded,
     )
     report, run = await searcher.search(problem, program, settings, engine=engine, seed=seed, trace=trace, tree=tree)
