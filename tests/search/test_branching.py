@@ -162,6 +162,48 @@ def test_how_many_are_open_and_who_comes_first_change_nothing(most: int) -> None
     in_jails(go)
 
 
+def test_spare_runs_change_nothing_are_there_for_the_next_reply_and_are_dropped_in_the_end() -> None:
+    begun: list[int] = []
+
+    class Counted(ProcessSandbox):
+        async def run_program(self, *given: Any, **options: Any) -> Run:
+            begun.append(len(options["engine"].path.decisions))
+            return await super().run_program(*given, **options)
+
+    async def go() -> None:
+        async with Counted() as sandbox:
+            program = jailed(sandbox, EIGHT_IN_A_LOOP, "What?")
+            plain, spare = Branching(program), Branching(program, open_runs=OpenRuns(8), spares=True)
+            start = await plain.start()
+            expected = [seen_at(await grow_to(plain, start, number)) for number in range(3)]
+            await plain.close()
+            start = await spare.start()
+            begun.clear()
+            for number in range(3):
+                assert seen_at(await grow_to(spare, start, number)) == expected[number]
+                deadline = asyncio.get_running_loop().time() + 30
+                while (spare, start.path.digest) not in spare._open._held:  # it comes by itself
+                    assert asyncio.get_running_loop().time() < deadline
+                    await asyncio.sleep(0.01)
+            assert set(begun) == {0}, "of the spare ones; nobody waited for another"
+            none = Branching(program, open_runs=OpenRuns(1), spares=True)
+            await grow_to(none, await none.start(), 0)
+            assert not none._spares, "where there is no room there is none"
+            await none.close()
+            await spare.close()
+            assert not spare._spares
+
+    async def grow_to(branching: Branching, position: Position, number: int) -> Position:
+        assert isinstance(position, Decision)
+        return await branching.go_on(position, talk(position.request, number))
+
+    def seen_at(position: Position) -> Any:
+        assert isinstance(position, Decision)
+        return position.path.digest, position.request.key, position.request.messages
+
+    asyncio.run(asyncio.wait_for(go(), 100))
+
+
 def ensemble(turns: int = 1) -> Workflow:
     members = [AgentNode(f"M{n}", "Say.", max_turns=turns) for n in range(3)]
     judge = AgentNode("Judge", "Choose.", max_turns=1)

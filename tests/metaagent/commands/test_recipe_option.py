@@ -166,3 +166,7 @@ def test_labels_refuse_what_stands_in_math500(small: Path, tmp_path: Path) -> No
     left_out = invoke(*command, "--without-math500", "--json")
     assert document(left_out)["problems"] == 1
     assert "They are left out" in left_out.stderr
+    (tmp_path / "alone").mkdir()
+    nothing = invoke(*rows_of(tmp_path / "alone", tests), "--recipe", str(small), "--without-math500")
+    assert nothing.exit_code == 2
+    assert "no problem is left to label. Fix: name tasks with others" in nothing.stderr

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from player import Player, WordScorer
 from small_programs import labelled, lines_of, searched_for, short_word
 
-from search.methods import MctsSettings, Node
+from search.methods import MctsSettings, Node, SearchRefused
 from search.problem import SearchSettings, TreeDamaged, read_lines, read_tree
 from workflow.completion import Completion, CompletionRequest
 from workflow.failures import LimitExceeded
@@ -295,3 +295,14 @@ def test_a_search_again_makes_the_same_file(tmp_path: Path) -> None:
         searched_for("rea", SearchSettings(simulations=6, parallel=2), path, engine, prm=WordScorer(), most=most)
         texts.append(path.read_bytes())
     assert texts[0] == texts[1] == texts[2]
+
+
+def test_a_search_does_not_write_over_labels(tmp_path: Path) -> None:
+    path = tmp_path / "tree"
+    labels = whole(path)
+    with pytest.raises(SearchRefused, match=r"tree is a tree of labels, and would be lost. Fix: another file"):
+        searched_for("rea", SearchSettings(simulations=2), path, Player(), prm=WordScorer())
+    assert path.read_bytes() == labels
+    other = tmp_path / "search"
+    for _ in range(2):  # over a search it may
+        searched_for("rea", SearchSettings(simulations=2), other, Player(), prm=WordScorer())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from training import configured, final_weights, metrics, run, teach, write_probl
 
 from engine.session import Run
 from sandbox.protocol import Sandbox
+from search.scoring import Score, ScoredState
 from tasks import Problem
 from trainer.config import TrainConfig
+from trainer.values import ScriptedScorer
+from workflow.completion import Completion
 from workflow.trace import CandidateDrawn, Rewarded, RewardTerm, Trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -91,6 +95,32 @@ async def by_ann(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
     return Rewarded(
         total=float(said), terms=[RewardTerm(name="letters", value=float(said), weight=1.0, reason="their sum")]
     )
+
+
+def test_turns_are_rewarded_by_a_model_of_values(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Letters(ScriptedScorer):
+        """Of the newest reply."""
+
+        async def score(self, states: Sequence[ScoredState]) -> list[Score]:
+            replies = [state.turns[-1].reply for state in states]
+            return [Score(sum(map(ord, reply.text)) % 10 / 10) for reply in replies if isinstance(reply, Completion)]
+
+    monkeypatch.setattr("trainer.run.one_process._scorer", lambda folder: Letters({}))
+    monkeypatch.setattr("trainer.run.run_folder.scorer_folder", lambda folder: tmp_path)
+    (tmp_path / "scorer.json").write_text("{}")
+    given = config.model_dump()
+    given["rollout"]["branching"]["score"] = "turn"
+    given |= {"steps": 1, "reward": {"kind": "values", "prm": str(tmp_path)}}
+    run(TrainConfig.model_validate(given), tmp_path / "run")
+    traces = [Trace.from_lines(path.read_text().splitlines(True)) for path in tmp_path.rglob("*execution*.jsonl")]
+    drawn = [event for trace in traces for event in trace.events if isinstance(event, CandidateDrawn)]
+    assert {event.terms[0].name for event in drawn if event.agent == "Ann"} == {"value"}
+    assert {event.terms[0].name for event in drawn if event.agent == "Bob"} == {"outcome"}, "the run ends with it"
+    for event in drawn:
+        letters = sum(map(ord, event.completion.text)) % 10 / 10
+        assert event.reward == letters if event.agent == "Ann" else event.reward in (-1.0, 1.0)
 
 
 def test_each_agents_policy_learns_from_its_own_groups_alone(config: TrainConfig, tmp_path: Path) -> None:
