@@ -71,6 +71,8 @@ MAX_PROMPT = 1 << 20
 """Characters of all turns of one agent call together, and of its tools."""
 
 Sink = Callable[[Event], None]
+Asking = Callable[[AgentTurn], None]
+"""Gets the turn of an agent as it begins, without its reply; the sink gets the same turn once it is over."""
 
 
 class Run(BaseModel):
@@ -148,6 +150,7 @@ class Session:
         sampling: Sampling | None = None,
         seed: int = 0,
         sink: Sink | None = None,
+        asking: Asking | None = None,
         code_runner: CodeRunner | None = None,
         game: Game | None = None,
         jail: str = "",
@@ -162,7 +165,7 @@ class Session:
         self.seed = seed
         self.jail = jail
         self.events: list[Event] = []
-        self._sink = sink
+        self._sink, self._asking = sink, asking
         self._code_runner = code_runner
         self.clock = RunClock(self.limits, engine.name)
         self._counter = LimitCounter(self.limits)
@@ -264,6 +267,8 @@ class Session:
             sampling=sampling,
             overruled=_overruled(call.sampling, sampling) if call.sampling else None,
         )
+        if self._asking is not None:
+            self._asking(self._calling[key])
         try:
             completion = await self._asked(request)
         except BaseException as failed:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from metaagent.terminal import note, print_failure, usage_error
+from metaagent.terminal import ExitCode, Stop, note, print_failure, usage_error
 from workflow.failures import MetaAgentError
 
 if TYPE_CHECKING:
@@ -46,29 +46,56 @@ def _open(address: str, folder: Path) -> None:
         webbrowser.open(page.as_uri())
 
 
+def write_page(site: Site, out: Path) -> str:
+    """Write a site to a file; returns what is in it, for people. Usage error where it cannot be written."""
+    from viewer import NoSuchPage, write
+
+    try:
+        written = write(site, out)
+    except NoSuchPage as error:
+        usage_error(str(error))
+    except OSError as error:
+        usage_error(f"cannot write {out}: {error.strerror}")
+    if written.left_out:
+        note(f"{written.left_out:,} pages that these lead to are not in it, for its size. Fix: --serve, which has all")
+    return f"{out}: {written.pages:,} pages, {written.bytes / 1e6:.1f} MB"
+
+
 @contextlib.contextmanager
-def viewing(wanted: bool, problem: str, *, designs: bool = True, as_json: bool = False) -> Iterator[WorkSite | None]:
-    """A page of what the block does, if it is wanted: it is told what happens, and stays until Ctrl-C once that is
-    done, or has failed, which is told at once."""
-    if not wanted:
+def viewing(
+    served: bool, out: Path | None, problem: str, *, designs: bool = True, as_json: bool = False
+) -> Iterator[WorkSite | None]:
+    """A page of what the block does, if one is wanted: it is told what happens. Where it is `served`, it stays until
+    Ctrl-C once that is done, or has failed, which is told at once. What there is in the end is written to `out`."""
+    if not served and out is None:
         yield None
         return
     from viewer import WorkSite
 
     site = WorkSite(problem, designs=designs)
-    with opened(site):
+    with contextlib.ExitStack() as stack:
+        if served:
+            stack.enter_context(opened(site))
         try:
             yield site
-        except MetaAgentError as error:
-            site.failed(str(error))
+        except BaseException as error:
+            site.failed(str(error) or "it was stopped")
+            if out is not None:
+                with contextlib.suppress(Stop):  # what ended the block is to be told
+                    note(write_page(site, out))
+            if not served or not isinstance(error, MetaAgentError):
+                raise
             code = print_failure(error, as_json)
             wait_for_the_end()
             raise typer.Exit(code) from error
-        wait_for_the_end()
+        if out is not None:
+            note(write_page(site, out))
+        if served:
+            wait_for_the_end()
 
 
 @contextlib.contextmanager
-def viewing_training(wanted: bool, folder: Path) -> Iterator[None]:
+def viewing_training(wanted: bool, folder: Path, *, as_json: bool = False) -> Iterator[None]:
     """The same of a training run in `folder`, which is made if need be."""
     if not wanted:
         yield
@@ -80,7 +107,14 @@ def viewing_training(wanted: bool, folder: Path) -> Iterator[None]:
     except OSError as error:
         usage_error(f"cannot make {folder}: {error.strerror}")
     with contextlib.closing(TrainingSite(folder)) as site, opened(site):
-        yield
+        try:
+            yield
+        except Stop as stop:
+            if stop.code == ExitCode.USAGE:  # nothing has been trained
+                raise
+            code = print_failure(stop, as_json)
+            wait_for_the_end()
+            raise typer.Exit(code) from stop
         wait_for_the_end()
 
 

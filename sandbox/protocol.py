@@ -18,7 +18,7 @@ from workflow.failures import Finding
 from workflow.game import Game
 from workflow.graph import GraphNode
 from workflow.limits import CodeLimits, Limits
-from workflow.trace import Event
+from workflow.trace import AgentTurn, Event
 
 CodeLimitKind = Literal["wall_s", "cpu_s", "memory_mb", "output_bytes", "disk_mb"]
 
@@ -139,11 +139,13 @@ class Sandbox(Protocol):
         sampling: Sampling | None = None,
         seed: int = 0,
         sink: Callable[[Event], None] | None = None,
+        asking: Callable[[AgentTurn], None] | None = None,
         own_sampling: bool = False,
         game: Game | None = None,
     ) -> Run:
         """Run a program on a question. Whatever the program does is in the result, not raised.
 
+        `sink` gets every event as it happens, `asking` the turn of an agent as it begins, without its reply.
         `own_sampling`: agents are sampled as their nodes ask (`temperature=` and so on), not as `sampling` says. `game`
         is where the game begins that the program plays as `environment`.
         """

@@ -15,7 +15,7 @@ from viewer.run import first_row, run_page
 from viewer.sites import Page, link
 from workflow.failures import Finding
 from workflow.graph import GraphNode
-from workflow.trace import Event, Trace
+from workflow.trace import AgentTurn, Event, Trace
 
 DESIGN, RUN = "design", "run"
 LAST_WRITTEN = 20_000
@@ -49,6 +49,8 @@ class WorkSite:
         self._runs = False
         self._failure = ""
         self._events: list[Event] = []
+        self._asked: dict[str, str] = {}
+        """The agent of each call that has no reply yet, by the call's key."""
         self._changes = 0
         self._lock = threading.Lock()
 
@@ -79,9 +81,17 @@ class WorkSite:
             self._graph, self._runs = graph, True
             self._changes += 1
 
+    def asking(self, turn: AgentTurn) -> None:
+        """An agent is asked, and has not replied yet."""
+        with self._lock:
+            self._asked[turn.key] = turn.agent
+            self._changes += 1
+
     def __call__(self, event: Event) -> None:
         with self._lock:
             self._events.append(event)
+            if isinstance(event, AgentTurn):
+                self._asked.pop(event.key, None)
             self._changes += 1
 
     # As a site
@@ -89,11 +99,12 @@ class WorkSite:
     def page(self, route: str) -> Page:
         with self._lock:
             events, graph, written, failure = list(self._events), self._graph, self._written, self._failure
+            asked = list(self._asked.values())
         if route != DESIGN:
             first = first_row(route)
             if self._runs:
                 read = read_trace("run", Trace.model_construct(events=events))
-                return run_page(read, graph=graph, base=RUN, first=first)
+                return run_page(read, graph=graph, base=RUN, first=first, asked=asked)
         return Page(
             title="Design" if self.home == DESIGN else "Program",
             body=render(

@@ -27,6 +27,7 @@ from metaagent.commands.options import (
     CacheFolder,
     EngineSpec,
     MaxTokens,
+    PageOut,
     ProblemFile,
     ProblemText,
     SandboxName,
@@ -35,8 +36,8 @@ from metaagent.commands.options import (
     View,
     validated,
 )
-from metaagent.commands.outputs import PROGRAM, check_output, open_output
-from metaagent.commands.run import RunSettings, all_of, run_checked
+from metaagent.commands.outputs import PAGE, PROGRAM, check_output, open_output
+from metaagent.commands.run import RunSettings, Shown, all_of, run_checked
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
 from metaagent.terminal import (
@@ -165,6 +166,7 @@ async def _design(
                 progress.start("Running")
                 if site is not None:
                     site.runs(report.design.graph)
+                shown: list[Shown] = [progress] if site is None else [progress, site]
                 with progress.watching(engine):
                     report.run, run_done = await run_checked(
                         report.design.program,
@@ -173,7 +175,8 @@ async def _design(
                         engine=engine,
                         sandbox=sandbox,
                         settings=RunSettings(seed=seed, sampling=sampling),
-                        sink=progress if site is None else all_of(progress, site),
+                        sink=all_of(*shown),
+                        asking=all_of(*(each.asking for each in shown)),
                     )
                 traces.append(run_done.trace)
             replies = (turn.completion for sample in sampled for turn in sample.turns)
@@ -293,6 +296,7 @@ def main(
     ] = "full",
     save: Annotated[Path | None, typer.Option("--save", "-o", help="Write the program here.", dir_okay=False)] = None,
     view: View = False,
+    out: PageOut = None,
     run: Annotated[bool, typer.Option("--run", help="Run the program on the problem; needs an engine.")] = False,
     sandbox: SandboxName = None,
     cache: CacheFolder = None,
@@ -324,7 +328,9 @@ def main(
         note("the template bank gives one design; --samples needs an engine")
     if save is not None:
         check_output(save, PROGRAM)
-    with viewing(view, text, as_json=as_json) as site:
+    if out is not None:
+        check_output(out, PAGE)
+    with viewing(view, out, text, as_json=as_json) as site:
         report = asyncio.run(
             _design(
                 text,

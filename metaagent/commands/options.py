@@ -63,6 +63,10 @@ CacheFolder = Annotated[
 View = Annotated[
     bool, typer.Option("--view", help="Show it in a browser while it goes on and, once it is done, until Ctrl-C.")
 ]
+PageOut = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="PAGE.html", help="Write what --view shows to this file at the end.", dir_okay=False),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Temperature = Annotated[float, typer.Option(help="Sampling temperature.")]
 TopP = Annotated[float, typer.Option(help="Nucleus of the sampling.")]

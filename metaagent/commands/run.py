@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, TypeVar
 
 import typer
 from pydantic import BaseModel, ConfigDict
@@ -26,6 +26,7 @@ from metaagent.commands.options import (
     CacheFolder,
     EngineSpec,
     MaxTokens,
+    PageOut,
     ProblemFile,
     ProblemText,
     ProgramFile,
@@ -36,7 +37,7 @@ from metaagent.commands.options import (
     View,
     validated,
 )
-from metaagent.commands.outputs import TRACE, open_output
+from metaagent.commands.outputs import PAGE, TRACE, check_output, open_output
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
 from metaagent.terminal import (
@@ -64,6 +65,18 @@ if TYPE_CHECKING:
     from viewer import WorkSite
 
 Sink = Callable[[Event], None]
+Asking = Callable[[AgentTurn], None]
+T = TypeVar("T")
+
+
+class Shown(Protocol):
+    """What shows a run while it goes on."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def asking(self, turn: AgentTurn) -> None:
+        """An agent is asked, and has not replied yet."""
+        ...
 
 
 class RunSettings(BaseModel):
@@ -125,6 +138,7 @@ async def run_checked(
     sandbox: JailSandbox,
     settings: RunSettings,
     sink: Sink | None = None,
+    asking: Asking | None = None,
 ) -> tuple[RunReport, Run]:
     """Run a program that has passed its check. What it does wrong is in the report."""
     run = await sandbox.run_program(
@@ -135,6 +149,7 @@ async def run_checked(
         sampling=settings.sampling,
         seed=settings.seed,
         sink=sink,
+        asking=asking,
         own_sampling=True,
     )
     verdict = None
@@ -191,14 +206,19 @@ async def run_file(
                     site.refused(program, source, checked.findings)
                 return _refused(program, engine.name, checked.findings), None
             progress.start("Running")
-            sinks: list[Sink] = [progress]
             if site is not None:
                 site.runs(checked.graph)
-                sinks.append(site)
+            shown: list[Shown] = [progress] if site is None else [progress, site]
             with TraceFile(trace) as written, progress.watching(engine):
-                sink = all_of(written, *sinks)
                 report, run = await run_checked(
-                    source, problem, program=program, engine=engine, sandbox=sandbox, settings=settings, sink=sink
+                    source,
+                    problem,
+                    program=program,
+                    engine=engine,
+                    sandbox=sandbox,
+                    settings=settings,
+                    sink=all_of(written, *shown),
+                    asking=all_of(*(each.asking for each in shown)),
                 )
     report.findings = checked.findings
     report.trace = None if trace is None else str(trace)
@@ -206,8 +226,8 @@ async def run_file(
     return report, run.trace
 
 
-def all_of(*sinks: Sink) -> Sink:
-    def sink(event: Event) -> None:
+def all_of(*sinks: Callable[[T], None]) -> Callable[[T], None]:
+    def sink(event: T) -> None:
         for each in sinks:
             each(event)
 
@@ -314,6 +334,7 @@ def main(
     ] = None,
     transcript: Annotated[bool, typer.Option("--transcript", "-t", help="Print the transcript, too.")] = False,
     view: View = False,
+    out: PageOut = None,
     sandbox: SandboxName = None,
     cache: CacheFolder = None,
     seed: Seed = 0,
@@ -351,7 +372,9 @@ def main(
     sampling = validated(Sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     settings = RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox, cache=cache)
     source = read_text(program)
-    with viewing(view, text, designs=False, as_json=as_json) as site:
+    if out is not None:
+        check_output(out, PAGE)
+    with viewing(view, out, text, designs=False, as_json=as_json) as site:
         report, record = asyncio.run(run_file(source, text, str(program), engine, settings, trace, site))
         if as_json:
             print_json(report)

@@ -95,7 +95,7 @@ def main(
     shown = TrainingView(resolved, as_json)
     try:
         with (
-            viewing_training(view, out),
+            viewing_training(view, out, as_json=as_json),
             Writers(resolved, out, tensorboard=tensorboard, wandb=wandb) as writers,
             shown,
         ):

@@ -13,9 +13,9 @@ import typer
 
 from metaagent.commands.outputs import PAGE, check_output
 from metaagent.opening import open_sandbox
-from metaagent.serving_pages import opened, wait_for_the_end
+from metaagent.serving_pages import opened, wait_for_the_end, write_page
 from metaagent.terminal import ExitCode, note, stdout, usage_error
-from viewer import NoSuchPage, NothingToShow, Site, Words, open_site, write
+from viewer import NothingToShow, Site, Words, open_site
 from workflow.failures import MetaAgentError
 from workflow.graph import GraphNode
 
@@ -113,13 +113,5 @@ def _serve(site: Site, port: int, browser: bool) -> ExitCode:
 
 def _write(site: Site, out: Path) -> ExitCode:
     check_output(out, PAGE)
-    try:
-        written = write(site, out)
-    except NoSuchPage as error:
-        usage_error(str(error))
-    except OSError as error:
-        usage_error(f"cannot write {out}: {error.strerror}")
-    stdout().print(f"{out}: {written.pages:,} pages, {written.bytes / 1e6:.1f} MB")
-    if written.left_out:
-        note(f"{written.left_out:,} pages that these lead to are not in it, for its size. Fix: --serve, which has all")
+    stdout().print(write_page(site, out))
     return ExitCode.OK

@@ -89,9 +89,7 @@ def command(function: Callable[P, ExitCode]) -> Callable[P, None]:
         as_json = bool(kwargs.get("as_json"))
         try:
             code = function(*args, **kwargs)
-        except Stop as stop:
-            code = _report(str(stop), _STOPS.get(stop.code, "stopped"), stop.code, as_json, stop.then)
-        except MetaAgentError as error:
+        except (Stop, MetaAgentError) as error:
             code = print_failure(error, as_json)
         except KeyboardInterrupt:
             code = _report("interrupted", "interrupted", ExitCode.INTERRUPTED, as_json)
@@ -100,8 +98,10 @@ def command(function: Callable[P, ExitCode]) -> Callable[P, None]:
     return run
 
 
-def print_failure(error: MetaAgentError, as_json: bool) -> ExitCode:
+def print_failure(error: Stop | MetaAgentError, as_json: bool) -> ExitCode:
     """Tell what ended a command, and with which code it ends."""
+    if isinstance(error, Stop):
+        return _report(str(error), _STOPS.get(error.code, "stopped"), error.code, as_json, error.then)
     return _report(str(error), error.kind, FAILURE_CODES[error.kind], as_json)
 
 

@@ -17,6 +17,9 @@ from metaagent.terminal.console import stderr
 from workflow.labels import visible
 from workflow.trace import AgentTurn, CodeRan, Event, LimitHit, ToolCalled
 
+MOST_ASKED = 3
+"""Agents that are named of those being asked."""
+
 
 def counting_bar(console: Console) -> Progress:
     """A bar for tasks of a known size, with what is done of it."""
@@ -49,6 +52,8 @@ class LiveProgress:
         self._task: TaskID | None = None
         self._calls = self._tokens = self._tools = 0
         self._counts = ""
+        self._asked: dict[str, str] = {}
+        """The agent of each call that has no reply yet, by the call's key."""
         self._line_so_far = ""
         self._pieces: deque[float] = deque(maxlen=64)
         """When the last ones were written."""
@@ -63,7 +68,20 @@ class LiveProgress:
     ) -> None:
         self._progress.stop()
 
+    def asking(self, turn: AgentTurn) -> None:
+        """An agent is asked, and has not replied yet."""
+        self._asked[turn.key] = turn.agent
+        self._say(f"{self._what}: {self._doing()}")
+
+    def _doing(self) -> str:
+        agents = list(dict.fromkeys(self._asked.values()))
+        more = f" and {len(agents) - MOST_ASKED} more" if len(agents) > MOST_ASKED else ""
+        asked = f"asking {', '.join(agents[:MOST_ASKED])}{more}" if agents else ""
+        return "; ".join(filter(None, (asked, self._counts)))
+
     def __call__(self, event: Event) -> None:
+        if isinstance(event, AgentTurn):
+            self._asked.pop(event.key, None)
         line = self._line(event)
         if line is not None and self._console.is_terminal:
             self._console.print(line)
@@ -71,7 +89,7 @@ class LiveProgress:
         counts += [f"{self._tools} tool calls"] if self._tools else []
         self._counts = ", ".join(counts)
         self._pieces.clear()
-        self._say(f"{self._what}: {self._counts}")
+        self._say(f"{self._what}: {self._doing()}")
 
     @property
     def visible(self) -> bool:
@@ -106,7 +124,7 @@ class LiveProgress:
             self._pieces.append(time.monotonic())
             if len(self._pieces) > 1:
                 speed = (len(self._pieces) - 1) / max(self._pieces[-1] - self._pieces[0], 1e-3)
-                self._say(f"{self._what}: {', '.join(filter(None, (self._counts, f'{speed:.3g} tokens/s')))}")
+                self._say(f"{self._what}: {', '.join(filter(None, (self._doing(), f'{speed:.3g} tokens/s')))}")
             if shown(key):
                 self.written(piece)
 

@@ -36,7 +36,7 @@ from workflow.failures import (
 from workflow.game import Game
 from workflow.limits import CodeLimits, Limits
 from workflow.requests import CodeReply, CodeRun
-from workflow.trace import Event
+from workflow.trace import AgentTurn, Event
 
 DESCRIBE_LIMITS = Limits(wall_s=20, cpu_s=2, agent_calls=0, tool_calls=0)
 
@@ -109,6 +109,7 @@ class JailSandbox(ABC):
         sampling: Sampling | None = None,
         seed: int = 0,
         sink: Callable[[Event], None] | None = None,
+        asking: Callable[[AgentTurn], None] | None = None,
         own_sampling: bool = False,
         game: Game | None = None,
     ) -> Run:
@@ -121,6 +122,7 @@ class JailSandbox(ABC):
                 sampling=sampling,
                 seed=seed,
                 sink=sink,
+                asking=asking,
                 code_runner=_ProgramCode(self, stack),
                 game=game,
                 jail=spawner.label,

@@ -508,3 +508,26 @@ def test_code_that_runs_beside_an_agent_is_the_runs_own_time() -> None:
     asyncio.run(both())
     assert session.clock.own_s == pytest.approx(0.3, abs=0.15)
     assert session.elapsed >= 0.6
+
+
+def test_a_call_is_told_as_it_begins_and_recorded_when_it_is_over() -> None:
+    told: list[tuple[str, str, bool]] = []
+
+    def hears(what: str, event: Any) -> None:
+        if isinstance(event, AgentTurn):
+            told.append((what, event.agent, event.completion is None))
+
+    async def main() -> None:
+        session = Session(
+            HangingEngine("A"), sink=lambda event: hears("over", event), asking=lambda turn: hears("begins", turn)
+        )
+        await session.serve("B#0", "B", call("B"))
+        task = asyncio.create_task(session.serve("A#0", "A", call()))
+        await asyncio.sleep(0)
+        assert told == [("begins", "B", True), ("over", "B", False), ("begins", "A", True)]
+        session.finish(failure=ProgramFailed("ValueError", "x").record())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+    assert told[3:] == [("over", "A", True)]

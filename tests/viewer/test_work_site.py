@@ -7,9 +7,10 @@ from inert import text_of
 
 from viewer import Designed, NoSuchPage, WorkSite
 from viewer.work_site import LAST_WRITTEN
+from workflow.completion import Completion
 from workflow.failures import Finding
 from workflow.graph import GraphNode
-from workflow.trace import Answered, RunEnded, RunStarted, ToolCalled
+from workflow.trace import AgentTurn, Answered, RunEnded, RunStarted, ToolCalled
 
 HOSTILE = "<script>alert(1)</script>\u202e{{ 7 * 7 }}"
 GRAPH = GraphNode(
@@ -54,6 +55,28 @@ def test_designs_and_the_run_of_one() -> None:
     assert site.version("run") != before
     assert "Solver" in text_of(site.page("run").body)
     assert list(site.routes()) == ["design", "run"]
+
+
+def test_who_is_asked_is_seen_until_the_reply_comes() -> None:
+    site = WorkSite("What is 1 + 1?", designs=False)
+    site.runs(None)
+    site(RunStarted(run_id="r", question="What is 1 + 1?", engine="e"))
+    assert "Being asked" not in site.page("run").body
+    before = site.version("run")
+    for number in range(70):
+        site.asking(AgentTurn(key=f"k{number}", path="p", messages=[], agent=f"{HOSTILE}{number}"))
+    assert site.version("run") != before
+    body = site.page("run").body
+    assert "<script>alert" not in body
+    assert "Being asked now: <script>alert(1)</script>\\u202e{{ 7 * 7 }}0, " in text_of(body)
+    assert "and 10 more" in text_of(body)
+    for number in range(70):
+        site(
+            AgentTurn(
+                key=f"k{number}", path="p", messages=[], agent=f"{HOSTILE}{number}", completion=Completion(text="2")
+            )
+        )
+    assert "Being asked" not in site.page("run").body
 
 
 def test_a_program_that_may_not_run_is_shown_with_what_was_found() -> None:

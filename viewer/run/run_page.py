@@ -42,11 +42,12 @@ def run_page(
     words: Words | None = None,
     base: str = "",
     first: int = 0,
+    asked: Sequence[str] = (),
 ) -> Page:
     """`graph` is the program's, as `Sandbox.describe` gives it; `words` the texts of tokens. `base` is the route of
     this page: a run of more than `MOST_ROWS` rows goes on at `base?from=N`, whose `first` is N. Without a base what is
-    left out is only counted. Several pages of a run are better made of one `KnownRun`. Never raises for what is in a
-    trace."""
+    left out is only counted. `asked` are the agents that have been asked and have not replied yet. Several pages of a
+    run are better made of one `KnownRun`. Never raises for what is in a trace."""
     known = run if isinstance(run, KnownRun) else known_run(run)
     read, outcome, cast, groups = known.read, known.outcome, known.cast, known.groups
     trace = read.trace
@@ -75,6 +76,8 @@ def run_page(
         "speakers": [agent for agent in cast.agents if agent.number in who][:MOST_AGENTS],
         "heat": legend() if any(_has_heat(trace, group[0]) for group in here) else None,
         "pages": _pages(base, len(groups), first),
+        "asked": [one_line(agent, _EXCERPT) for agent in asked[:MOST_AGENTS]],
+        "all_asked": len(asked),
         "first": first,
         "all_rows": len(groups),
         "cut": texts.cut,

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,10 +15,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import typer
 from command_line import document, invoke
 
+from metaagent import serving_pages
 from metaagent.demo import PROGRAM, REPLAY, text
-from metaagent.terminal import ExitCode
+from metaagent.terminal import ExitCode, Stop
 from workflow.completion import Completion
 from workflow.trace import AgentTurn, RunEnded, RunStarted, Trace
 
@@ -191,6 +194,61 @@ def test_what_failed_is_seen_until_ctrl_c(
     finally:
         process.kill()
         process.communicate(timeout=20)
+
+
+def test_who_is_asked_is_seen_and_what_there_is_is_written_after_ctrl_c(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER", "true")
+    out = tmp_path / "page.html"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        engine = f"openai:m@http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        process = served("run", str(tmp_path / "program.py"), PROBLEM, "-e", engine, "--view", "--out", str(out))
+        try:
+            address = address_of(process)
+            until = time.monotonic() + 60
+            page = ""
+            while "Being asked now: MathSolver" not in page and time.monotonic() < until:
+                time.sleep(0.1)
+                with urllib.request.urlopen(address + "page?route=run", timeout=20) as answer:
+                    page = answer.read().decode()
+            assert "Being asked now: MathSolver" in page
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=20) == ExitCode.INTERRUPTED
+        finally:
+            process.kill()
+            process.communicate(timeout=20)
+    assert "MathSolver" in out.read_text(encoding="utf-8")
+
+
+def test_a_run_is_written_as_a_page_without_being_served(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    program = str(tmp_path / "program.py")
+    ran = invoke("run", program, PROBLEM, "-e", f"replay:{tmp_path / 'replies.jsonl'}", "--out", str(out))
+    assert ran.exit_code == 0, ran.output
+    assert "page.html: 1 pages" in "".join(ran.stderr.split("\n"))
+    assert "The run answered" in out.read_text(encoding="utf-8")
+    (tmp_path / "none.jsonl").write_text("")
+    failed = invoke("design", PROBLEM, "-e", f"replay:{tmp_path / 'none.jsonl'}", "--out", str(out))
+    assert failed.exit_code == ExitCode.INFRASTRUCTURE
+    assert "was not recorded" in out.read_text(encoding="utf-8")
+    out.write_text("mine")
+    refused = invoke("run", program, PROBLEM, "-e", f"replay:{tmp_path / 'replies.jsonl'}", "--out", str(out))
+    assert refused.exit_code == ExitCode.USAGE
+    assert "it holds something that is no page" in refused.stderr
+    assert out.read_text() == "mine"
+
+
+def test_a_training_run_that_failed_is_seen_until_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROWSER", "true")
+    waited: list[str] = []
+    monkeypatch.setattr(serving_pages, "wait_for_the_end", lambda: waited.append("waited"))
+    with pytest.raises(typer.Exit) as ended, serving_pages.viewing_training(True, tmp_path):
+        raise Stop("the disk is full", ExitCode.FAILED)
+    assert (ended.value.exit_code, waited) == (ExitCode.FAILED, ["waited"])
+    with pytest.raises(Stop), serving_pages.viewing_training(True, tmp_path):
+        raise Stop("another run's folder", ExitCode.USAGE)
+    assert waited == ["waited"]
 
 
 def test_the_address_is_on_no_command_line(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from engine.protocol import Watch
 from metaagent.terminal import LiveProgress, progress
 from workflow.completion import ChatMessage, Completion, CompletionRequest
+from workflow.trace import AgentTurn
 
 
 class Slow:
@@ -94,3 +95,22 @@ def test_an_engine_that_cannot_be_watched_is_left_alone(terminal: Terminal) -> N
     with LiveProgress("Running") as shown, shown.watching(object()):
         pass
     assert "tokens/s" not in terminal.file.getvalue()
+
+
+def test_who_is_asked_is_named_until_the_reply_comes(terminal: Terminal) -> None:
+    def turn(agent: str, key: str, reply: Completion | None = None) -> AgentTurn:
+        return AgentTurn(key=key, path=key, agent=agent, messages=[], completion=reply)
+
+    def said(shown: LiveProgress) -> str:
+        return shown._progress.tasks[0].description  # what rich draws of it depends on the clock
+
+    with LiveProgress("Running") as shown:
+        shown.asking(turn("Solver", "a"))
+        assert said(shown) == "Running: asking Solver"
+        for key in "bcd":
+            shown.asking(turn(f"Critic-{key}", key))
+        shown.asking(turn("Solver", "e"))
+        assert said(shown) == "Running: asking Solver, Critic-b, Critic-c and 1 more"
+        shown(turn("Critic-b", "b", Completion(text="yes")))
+        shown(turn("Solver", "a", Completion(text="yes")))
+        assert said(shown) == "Running: asking Critic-c, Critic-d, Solver; 2 agent calls, 0 tokens"
