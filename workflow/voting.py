@@ -10,11 +10,17 @@ from collections.abc import Sequence
 
 
 def vote_key(answer: str) -> str:
-    """Form in which two written answers are compared for a vote: spacing and LaTeX dressing do not count."""
+    """Form in which two written answers are compared for a vote: spacing, LaTeX dressing and how a decimal number is
+    written (`1.0`, `+1`, `01`) do not count."""
     key = re.sub(r"\\(?:left|right|,|!|;|displaystyle)(?![a-zA-Z])|[$\s]|\\text\s*(?=\{)", "", answer)
     key = key.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").rstrip(".").lower()
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", key):
         key = key.replace(",", "")
+    number = re.fullmatch(r"([+-]?)(\d*+)(?:\.(\d*+))?", key, re.ASCII)
+    if number and (number[2] or number[3]):
+        fraction = (number[3] or "").rstrip("0")
+        size = (number[2].lstrip("0") or "0") + (f".{fraction}" if fraction else "")
+        key = f"-{size}" if number[1] == "-" and size != "0" else size
     return key
 
 

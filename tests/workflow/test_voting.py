@@ -1,7 +1,8 @@
 import math
+from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workflow.voting import vote_key, winning_vote
@@ -70,3 +71,16 @@ def test_vote_key(one: str, other: str, same: bool) -> None:
 
 def test_infinite_weights_do_not_break_a_vote() -> None:
     assert winning_vote(["5", "7"], [1, math.inf]) == 1
+
+
+@given(
+    *[st.from_regex(r"[-+]?[0-9]{0,4}(\.[0-9]{0,4})?", fullmatch=True).filter(lambda text: any(map(str.isdigit, text)))]
+    * 2
+)
+@example("1", "1.0")
+@example("-0.00", "0")
+@example(".5", "0.50")
+@example("+07.", "7")
+@example("10", "1")
+def test_decimal_numbers_are_one_vote_where_they_are_equal(one: str, other: str) -> None:
+    assert (vote_key(one) == vote_key(other)) is (Decimal(one) == Decimal(other))
