@@ -71,11 +71,11 @@ class SpeedrunSettings(BaseModel):
             cold_problems=320,
             mistakes=False,
             designer_rows=4,
-            executor_rows=40,
+            executor_rows=20,
             train_problems=1000,
             validation_problems=80,
             test_problems=80,
-            sft=SFTSettings(epochs=1, batch=8, learning_rate=1e-3, held_out=0.03),
+            sft=SFTSettings(epochs=2, batch=4, learning_rate=7e-4, held_out=0.03),
         )
 
     def rl(self, model: Path, data: Path) -> TrainConfig:

@@ -56,6 +56,8 @@ class Teacher:
     """The tool gets a wrong last digit."""
     alarms: float = 0.4
     """A pair that adds up is called incorrect."""
+    plain: bool = False
+    """A sum is one step however it is asked for, as a language model does it: no chance, but a way of writing."""
     name: str = "teacher"
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -107,6 +109,8 @@ class Teacher:
 
     def sum(self, reading: Reading, at_once: bool, dice: random.Random) -> tuple[list[str], int]:
         a, b = reading.numbers
+        if self.plain:
+            return additions([a, b]), a + b
         if at_once:
             total = a + b + (_error(dice) if dice.random() < self.strays else 0)
             first, last = dice.choice(((b // 10 * 10, b % 10), (b % 10, b // 10 * 10)))
@@ -160,8 +164,8 @@ class Teacher:
         return f"{''.join(lines)}<delivery>{compared}</delivery>\nVerdict: {'CORRECT' if right else 'INCORRECT'}"
 
 
-FAULTLESS = Teacher(strays=0, drops=0, stops=0, slips=0, guesses=0, settles=0, mistypes=0, alarms=0)
-"""Still wrong where nobody could be right: products in the head, and pairs at once."""
+FAULTLESS = Teacher(strays=0, drops=0, stops=0, slips=0, guesses=0, settles=0, mistypes=0, alarms=0, plain=True)
+"""A language model's teacher. Still wrong where nobody could be right: products in the head, and pairs at once."""
 
 
 def rounded_product(reading: Reading, at_once: bool) -> tuple[list[str], int]:

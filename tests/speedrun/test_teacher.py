@@ -12,7 +12,7 @@ import pytest
 from sandbox import ProcessSandbox
 from speedrun.phases import SINGLE, like_rl, programs
 from speedrun.settings import SpeedrunSettings
-from speedrun.teacher import AT_ONCE, STEPS, Teacher, additions
+from speedrun.teacher import AT_ONCE, FAULTLESS, STEPS, Teacher, additions
 from tasks.data.miniature import KINDS, Kind, problems, read
 from workflow.answers import final_answer
 from workflow.completion import ChatMessage, CompletionRequest
@@ -86,6 +86,12 @@ def test_steps_are_written_out_and_at_once_there_is_one_line_at_most() -> None:
     asked = "Add up 47, 8, 63.\n\nYour result goes to Critic. Put what Critic needs, and nothing else, inside "
     asked += "<delivery>...</delivery>."
     assert say(SURE, asked).endswith("118\n<delivery>\\boxed{118}</delivery>")
+
+
+def test_a_language_models_teacher_writes_sums_in_one_step() -> None:
+    for how in (STEPS, AT_ONCE):
+        assert say(FAULTLESS, "What is 48 + 37?", how=how) == "48 + 37 = 85\n\\boxed{85}"
+    assert say(FAULTLESS, "Add up 47, 8, 63.") == say(SURE, "Add up 47, 8, 63.")
 
 
 def test_mistakes_happen_as_often_as_said() -> None:
