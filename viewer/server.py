@@ -10,13 +10,17 @@ It writes nothing and answers nothing else. What pages say is the site's busines
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import secrets
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from viewer.document import policy, scripts, served
@@ -25,10 +29,41 @@ from viewer.sites import NoSuchPage, Site
 HOST = "127.0.0.1"
 REQUEST_S = 30.0
 """Seconds in which a client has to say what it wants."""
+MOST_WAITING = 32
+"""Connections that have not said the token yet. Anybody on the machine can open some, and each takes a thread and a
+file of the command that serves; of more the oldest are closed, as who knows the token says it at once."""
 
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:  # no more files: asked again at once it would fail as fast as a processor can
+            time.sleep(0.1)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._waiting[request] = None
+            oldest = next(iter(self._waiting)) if len(self._waiting) > MOST_WAITING else None
+            if oldest is not None:
+                del self._waiting[oldest]
+        if oldest is not None:
+            with contextlib.suppress(OSError):  # it has gone by itself
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def heard(self, request: Any) -> None:
+        """It has said the token, or is over."""
+        with self._lock:
+            self._waiting.pop(request, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.heard(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away in the middle is no news."""
@@ -39,6 +74,8 @@ class Server(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.document = served(site)
         self.policy = policy(scripts(), "'self'")
+        self._waiting: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
         super().__init__((HOST, port), _Handler)
 
     @property
@@ -79,6 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not known or self.headers.get("Host") not in self._names():
             self._send(404, "text/plain", "")  # says nothing about what is here
             return
+        self.server.heard(self.connection)
         self._send(*self.server.answer(path))
 
     def _names(self) -> tuple[str, ...]:

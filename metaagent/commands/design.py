@@ -36,7 +36,7 @@ from metaagent.commands.options import (
     View,
     validated,
 )
-from metaagent.commands.outputs import PAGE, PROGRAM, check_output, open_output
+from metaagent.commands.outputs import PAGE, PROGRAM, check_apart, check_output, open_output
 from metaagent.commands.run import RunSettings, Shown, all_of, run_checked
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
@@ -326,6 +326,7 @@ def main(
         usage_error("--cache keeps an engine's replies. Fix: add --engine openai:MODEL@URL, or leave --cache out")
     if samples > 1 and not engine:
         note("the template bank gives one design; --samples needs an engine")
+    check_apart(save=save, out=out)
     if save is not None:
         check_output(save, PROGRAM)
     if out is not None:

@@ -6,6 +6,7 @@ What is written is the commands' business; folders of evaluations and training r
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -57,6 +58,14 @@ def check_output(path: Path, kind: Kind) -> None:
             usage_error(f"cannot write {path}: it may not be written")
     except OSError as error:
         usage_error(f"cannot write {path}: {error.strerror}")
+
+
+def check_apart(**outputs: Path | None) -> None:
+    """Usage error where two options, given by their names, name one file: the later one would write over the other."""
+    named = [(option, path) for option, path in outputs.items() if path is not None]
+    for (one, path), (other, same) in itertools.combinations(named, 2):
+        if path.resolve() == same.resolve() and (path.is_file() or not path.exists()):
+            usage_error(f"--{one} and --{other} are both {path}. Fix: a file for each")
 
 
 def _opened(path: Path, kind: Kind) -> int:

@@ -37,7 +37,7 @@ from metaagent.commands.options import (
     View,
     validated,
 )
-from metaagent.commands.outputs import PAGE, TRACE, check_output, open_output
+from metaagent.commands.outputs import PAGE, TRACE, check_apart, check_output, open_output
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
 from metaagent.terminal import (
@@ -372,6 +372,7 @@ def main(
     sampling = validated(Sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     settings = RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox, cache=cache)
     source = read_text(program)
+    check_apart(trace=trace, out=out)
     if out is not None:
         check_output(out, PAGE)
     with viewing(view, out, text, designs=False, as_json=as_json) as site:

@@ -32,7 +32,7 @@ from metaagent.commands.options import (
     TopP,
     validated,
 )
-from metaagent.commands.outputs import TRACE, TREE, check_output
+from metaagent.commands.outputs import TRACE, TREE, check_apart, check_output
 from metaagent.commands.recipe_option import Recipe, from_recipe
 from metaagent.commands.run import check_gold, final_answer
 from metaagent.commands.search_options import (
@@ -191,6 +191,7 @@ def main(
         return ExitCode.OK
     if out is not None or limit is not None:
         usage_error("--out and --limit go with --problems. Fix: --trace and --tree keep what one search found")
+    check_apart(trace=trace, tree=tree)
     for path, kind in ((trace, TRACE), (tree, TREE)):
         if path is not None:
             check_output(path, kind)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import socket
+import socketserver
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +20,7 @@ from markupsafe import Markup
 
 from viewer import NoSuchPage, serving, write
 from viewer.document import asset, served
+from viewer.server import MOST_WAITING
 from viewer.sites import Page, link
 
 
@@ -189,6 +194,46 @@ def test_clients_that_say_nothing_hold_up_no_other() -> None:
         assert found == [200] * 8
         for each in silent:
             each.close()
+
+
+def test_strangers_take_few_files_and_threads_of_the_command() -> None:
+    def files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    with serving(Pages({"first": "<p>one</p>"})) as server:
+        files_before, threads_before = files(), threading.active_count()
+        strangers: list[socket.socket] = []
+        for number in range(300):
+            strangers.append(socket.create_connection(("127.0.0.1", server.server_port), timeout=5))
+            if number % 50 == 49:
+                assert asked(server.address)[0] == 200
+        until = time.monotonic() + 20
+        while threading.active_count() > threads_before + MOST_WAITING + 1 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert threading.active_count() <= threads_before + MOST_WAITING + 1
+        assert files() - files_before - len(strangers) <= MOST_WAITING + 1
+        closed = sum(each.recv(1) == b"" for each in strangers[: 300 - MOST_WAITING])
+        assert closed == 300 - MOST_WAITING
+        for each in strangers:
+            each.close()
+
+
+def test_without_a_file_for_it_a_connection_waits_and_no_processor_spins(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Pages({"first": "<p>one</p>"})) as server:
+        tries: list[float] = []
+
+        def refused(_: object) -> None:
+            tries.append(time.monotonic())
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(socketserver.TCPServer, "get_request", refused)
+            waiting = socket.create_connection(("127.0.0.1", server.server_port), timeout=20)
+            waiting.sendall(f"GET /{server.token}/ HTTP/1.0\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode())
+            time.sleep(1)
+        assert 1 <= len(tries) <= 15
+        assert waiting.recv(12) == b"HTTP/1.0 200"
+        waiting.close()
 
 
 def test_links_hold_any_route() -> None:

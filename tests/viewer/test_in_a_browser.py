@@ -277,6 +277,58 @@ def test_a_run_that_goes_on_is_followed(browser: Browser, tmp_path: Path) -> Non
     assert all("ERR_CONNECTION_REFUSED" in said for said in browser.complaints())
 
 
+def test_what_the_reader_has_done_outlives_what_goes_on(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    events = [RunStarted(run_id="r", question="Q?", engine="e")]
+    events += [turn("w/Solver", number=number, text=f"{number} " + "x " * 4000) for number in range(6)]
+    trace_file(path, Trace(events=events))
+
+    def here() -> str:
+        return browser.driver.execute_script("return document.querySelector('.here')?.id || ''")
+
+    def folds() -> list[bool]:
+        return browser.driver.execute_script("return [...document.querySelectorAll('#e3 details')].map(e => e.open)")
+
+    with serving(open_site(path)) as server:
+        browser.open(server.address)
+        browser.until(lambda: browser.count("article.event") == 6, "six replies are shown")
+        browser.press(*"jjjj")
+        assert here() == "e4"
+        browser.driver.execute_script(
+            "document.querySelectorAll('#e3 details').forEach(each => each.open = !each.open)"
+        )
+        changed = folds()
+        assert any(changed)
+        trace_file(path, Trace(events=[*events, turn("w/Solver", number=6, text="the seventh")]))
+        browser.until(lambda: browser.count("article.event") == 7, "the seventh reply is not followed")
+        assert (here(), folds()) == ("e4", changed)
+        assert browser.driver.execute_script("return document.activeElement.id") == "e4"
+        browser.press("j")
+        assert here() == "e5"
+        # What is being copied stays where it is.
+        browser.driver.execute_script("getSelection().selectAllChildren(document.querySelector('#e2 pre'))")
+        trace_file(path, Trace(events=[*events, *(turn("w/Solver", number=n, text="more") for n in (6, 7))]))
+        time.sleep(2.5)
+        assert browser.count("article.event") == 7
+        browser.driver.execute_script("getSelection().removeAllRanges()")
+        browser.until(lambda: browser.count("article.event") == 8, "nothing is followed any more")
+        browser.ask_no_more()
+
+
+def test_who_goes_to_a_row_that_is_narrowed_away_sees_it(browser: Browser, tmp_path: Path) -> None:
+    events = [RunStarted(run_id="r", question="Q?", engine="e"), turn("w/A", text="one"), turn("w/B", text="two")]
+    shown_as_file(browser, trace_file(tmp_path / "run.jsonl", Trace(events=[*events, RunEnded()])), tmp_path)
+    browser.driver.execute_script(
+        "const words = document.querySelector('input[data-filter]'); words.value = 'one';"
+        "words.dispatchEvent(new Event('input'))"
+    )
+    assert browser.count("article.event[hidden]")
+    goes = "[...document.querySelectorAll('g.goes')].find(each => each.textContent.includes('B'))"
+    browser.driver.execute_script(f"{goes}.dispatchEvent(new MouseEvent('click'))")
+    assert browser.count("article.event[hidden]") == 0
+    assert "two" in browser.text(".here")
+
+
 def test_a_design_is_seen_while_it_is_written(browser: Browser) -> None:
     site = WorkSite("What is 1 + 1?")
     with serving(site) as server:

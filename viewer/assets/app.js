@@ -37,13 +37,44 @@
     throw new Error("This page is not in the file. Fix: metaagent view --serve, which has them all.");
   }
 
+  // What the reader has done to a page: what is folded, typed, scrolled, focused, and where keys have gone. A page that
+  // follows what goes on keeps it. Things are known by their ids or links, else by their place in what has one.
+  const keyOf = (each, kind) => {
+    const own = each.id || each.getAttribute("href") || (each.matches(".item") && each.querySelector("a[href]")?.getAttribute("href"));
+    if (own) return own;
+    const around = each.parentElement.closest("[id]");
+    return `${around.id} ${[...around.querySelectorAll(kind)].indexOf(each)}`;
+  };
+  const KEPT = {
+    details: [() => true, (each) => each.open, (each, open) => (each.open = open)],
+    "[data-filter]": [(each) => each.value, (each) => each.value, (each, value) => { each.value = value; narrow(each); }],
+    "pre,.wide,.graph,figure": [(each) => each.scrollTop || each.scrollLeft, (each) => [each.scrollLeft, each.scrollTop], (each, at) => each.scrollTo(...at)],
+    ".item,[id]": [(each) => each.classList.contains("here"), () => true, mark],
+    "a,button,input,select,summary,[tabindex]": [(each) => each === document.activeElement, () => true, (each) => each.focus({ preventScroll: true })],
+  };
+
+  function reading() {
+    const found = [];
+    for (const [kind, [is, state]] of Object.entries(KEPT))
+      for (const each of main.querySelectorAll(kind)) if (is(each)) found.push([kind, keyOf(each, kind), state(each)]);
+    return found;
+  }
+
+  function goOnReading(kept) {
+    for (const [kind, [, , set]] of Object.entries(KEPT)) {
+      const states = new Map(kept.filter((each) => each[0] === kind).map((each) => each.slice(1)));
+      if (!states.size) continue;
+      for (const each of main.querySelectorAll(kind)) {
+        const key = keyOf(each, kind);
+        if (states.has(key)) set(each, states.get(key));
+      }
+    }
+  }
+
   // A page that fails is tried again once its version is another than the one it was asked for as, if that is known.
   async function show(route, keep, wanted = "") {
     const asked = (shown = { route, version: null });
-    const open = keep ? [...main.querySelectorAll("details[open][id]")].map((each) => each.id) : [];
-    const typed = keep ? [...main.querySelectorAll("[data-filter]")].map((each) => each.value) : [];
-    const focused = keep && main.contains(document.activeElement) ? document.activeElement.id : "";
-    const at = keep ? scrollY : 0;
+    let kept = [], at = 0;
     try {
       let page;
       if (live) {
@@ -54,6 +85,7 @@
       } else page = embedded(route);
       if (shown !== asked) return; // somebody has gone on
       asked.version = page.version;
+      if (keep) [kept, at] = [reading(), scrollY];
       for (const view of views.splice(0)) view.finalize();
       main.replaceChildren(page.node);
       document.title = page.title;
@@ -67,15 +99,8 @@
       told.textContent = String(error.message || error);
       main.replaceChildren(told);
     }
-    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     enhance();
-    main.querySelectorAll("[data-filter]").forEach((each, place) => {
-      if (typed[place]) {
-        each.value = typed[place];
-        narrow(each);
-      }
-    });
-    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+    goOnReading(kept);
     scrollTo(0, at);
     if (!keep) main.focus({ preventScroll: true });
   }
@@ -83,7 +108,8 @@
   async function follow() {
     const { route, version } = shown;
     const typing = main.contains(document.activeElement) && document.activeElement.closest("form");
-    if (live && version !== null && !document.hidden && !typing) {
+    const copying = !getSelection().isCollapsed && main.contains(getSelection().anchorNode);
+    if (live && version !== null && !document.hidden && !typing && !copying) {
       try {
         const answer = await fetch("version?route=" + encodeURIComponent(route), { cache: "no-store" });
         const told = await answer.text();
@@ -238,6 +264,7 @@
   function goTo(id) {
     const target = document.getElementById(id);
     if (!target) return;
+    if (target.closest("[hidden]")) showAll();
     target.closest("details")?.setAttribute("open", "");
     if (target.tagName === "DETAILS") target.setAttribute("open", "");
     target.scrollIntoView({ block: "center" });
@@ -270,6 +297,12 @@
     }
     const told = document.getElementById(input.dataset.told || "");
     if (told) told.textContent = `${left} of ${rows.length}`;
+  }
+
+  // Where somebody goes to a row that is narrowed away, nothing is narrowed any more.
+  function showAll() {
+    for (const each of main.querySelectorAll("[data-filter]")) each.value = "";
+    for (const each of main.querySelectorAll("[data-filter]")) narrow(each);
   }
 
   function submit(event) {

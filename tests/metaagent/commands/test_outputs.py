@@ -107,3 +107,18 @@ def test_a_trace_is_read_in_lines_that_end(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("metaagent.terminal.transcript.LONGEST_LINE", 1 << 20)
     result = invoke("trace", "/dev/zero")
     assert (result.exit_code, "a line has more than" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("other", ["both", "./folder/../both", "link"])
+def test_two_outputs_are_two_files(one: str, replay: Any, other: str) -> None:
+    Path("folder").mkdir()
+    Path("link").symlink_to("both")
+    engine = replay(("Solver", "\\boxed{42}"))
+    for command, first, second in (("run", "--trace", "--out"), ("search", "--tree", "--trace")):
+        told = invoke(command, one, QUESTION, "--engine", engine, first, "both", second, other)
+        assert told.exit_code == 2
+        assert "are both" in told.stderr
+    told = invoke("design", QUESTION, "--save", "both", "--out", other)
+    assert (told.exit_code, "--save and --out are both both" in told.stderr) == (2, True)
+    assert not Path("both").exists()
+    assert invoke("run", one, QUESTION, "--engine", engine, "--trace", "/dev/null", "--out", "/dev/null").exit_code == 0
