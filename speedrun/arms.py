@@ -43,6 +43,7 @@ TUNING = "tuning"
 MADE_BY = "made_by.json"
 SAME_RESULTS = {
     "93bef27331a10fbf970818bab878d6ee4d56e3b0d72e456d339a55f4b236c721": "the teacher's mistakes can be left out",
+    "1e3de328aed65271c6cee88cfc6553e5f5127c55a3996abb46eb89c49e66308b": "sums of a teacher without mistakes",
 }
 """Earlier versions of the instrument's code (`code_of_instrument`), and what was changed since, which changed no result
 under the settings that they had. A change that does empties this."""
