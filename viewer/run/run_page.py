@@ -43,13 +43,16 @@ def run_page(
     base: str = "",
     first: int = 0,
     asked: Sequence[str] = (),
+    correct: bool | None = None,
 ) -> Page:
     """`graph` is the program's, as `Sandbox.describe` gives it; `words` the texts of tokens. `base` is the route of
     this page: a run of more than `MOST_ROWS` rows goes on at `base?from=N`, whose `first` is N. Without a base what is
-    left out is only counted. `asked` are the agents that have been asked and have not replied yet. Several pages of a
-    run are better made of one `KnownRun`. Never raises for what is in a trace."""
+    left out is only counted. `asked` are the agents that have been asked and have not replied yet; `correct` is what an
+    evaluation says of the run, for a Trace that does not say it. Several pages of a run are better
+    made of one `KnownRun`. Never raises for what is in a trace."""
     known = run if isinstance(run, KnownRun) else known_run(run)
-    read, outcome, cast, groups = known.read, known.outcome, known.cast, known.groups
+    read, cast, groups = known.read, known.cast, known.groups
+    outcome = known.outcome.graded_as(correct)
     trace = read.trace
     first = max(0, min(first, max(0, len(groups) - 1))) // MOST_ROWS * MOST_ROWS
     here = groups[first : first + MOST_ROWS]
