@@ -26,7 +26,7 @@ from viewer.sites import NoSuchPage, Page
 def runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of runs that say what they were asked for: those of `viewer.run.run_page` have tests of their own."""
 
-    def run_page(read: Path, *, graph: object, words: object, base: str, first: int, correct: object) -> Page:
+    def run_page(read: Path, *, graph: object, words: object, base: str, first: int, **more: object) -> Page:
         told = f"run {read.name} with {'a' if graph else 'no'} graph at {base} from {first}"
         return Page(title="a run", body=Markup("<p>{}</p>").format(told))
 

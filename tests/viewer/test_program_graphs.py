@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from made_traces import PROGRAM, events, write
 
+from designer.sample import Design
 from viewer import open_site
-from viewer.run import RunSite
+from viewer.reading import read_run
+from viewer.run import RunSite, run_page
 from viewer.run.program_graphs import KEPT, Graphs
+from viewer.runs import RunsSite
 from workflow.graph import GraphNode
 
 OTHER = PROGRAM + "# another one\n"
@@ -124,3 +127,23 @@ def test_what_stops_the_process_is_not_held_up() -> None:
     with pytest.raises(KeyboardInterrupt):
         graphs.of("program")
     assert graphs.of("program") is None
+
+
+@pytest.mark.parametrize(("graph_of", "drawn"), [(None, True), (PROGRAM, True), (OTHER, False), ("", False)])
+def test_a_graph_of_another_program_is_not_drawn(tmp_path: Path, graph_of: str | None, drawn: bool) -> None:
+    graph = Describer()(PROGRAM)
+    page = run_page(read_run(write(tmp_path / "run.jsonl")), graph=graph, graph_of=graph_of)
+    assert (f"Unused{len(PROGRAM)}" in page.body) is drawn
+
+
+def test_a_run_whose_design_was_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "runs/step-000000/question-0000"
+    write(folder / "design-00-execution-00.jsonl")
+    site = RunsSite(tmp_path / "runs")
+    for program in (PROGRAM, OTHER):
+        design = Design(index=0, source=program, graph=Describer()(PROGRAM))
+        (folder / "design-00.json").write_text(design.model_dump_json())
+        page = site.page("run/step-000000/question-0000/design-00-execution-00.jsonl").body
+        assert (f"Unused{len(PROGRAM)}" in page) is (program == PROGRAM)
+    site.close()

@@ -29,7 +29,7 @@ ODD = "a b&c=d?e#f%20.jsonl"
 def pages_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the place of the pages of runs, which have tests of their own: the file that they were made for."""
 
-    def run_page(read: Path, *, graph: object, words: object, base: str, first: int, correct: object) -> Page:
+    def run_page(read: Path, *, graph: object, words: object, base: str, first: int, **more: object) -> Page:
         told = f"run of {read.name} with {'a graph' if graph else 'none'} at {base} from {first}"
         return Page(title="run", body=Markup("{}").format(told))
 

@@ -177,12 +177,13 @@ class EvaluationSite:
         file = trace_in(reader.folder, path)
         row = reader.read().of_trace(path)
         try:
-            graph = reader.attempt(row).graph if row is not None else None
+            attempt = reader.attempt(row) if row is not None else None
         except ValueError:  # its line has just become another one
-            graph = None
+            attempt = None
         page = run_page(
             self._runs.of(file),
-            graph=graph,
+            graph=attempt.graph if attempt is not None else None,
+            graph_of=attempt.program if attempt is not None else None,
             words=self._words,
             base=place.route(f"run/{path}"),
             first=number_in(first),

@@ -118,10 +118,15 @@ class RunsSite:
         path, first = _from(path)
         file = self._trace(path)
         design = _design_beside(file)
-        graph = design.graph if design is not None else None
-        correct = self.index.graded(path)
-        known = self._kept.of(file)
-        return run_page(known, graph=graph, words=self._words, base=f"run/{path}", first=first, correct=correct)
+        return run_page(
+            self._kept.of(file),
+            graph=design.graph if design is not None else None,
+            graph_of=design.source if design is not None else None,
+            words=self._words,
+            base=f"run/{path}",
+            first=first,
+            correct=self.index.graded(path),
+        )
 
     def _compare(self, left: str, right: str) -> Page:
         files = self._trace(left), self._trace(right)
