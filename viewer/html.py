@@ -19,6 +19,7 @@ from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
+from viewer.source_lines import with_newlines
 from workflow.labels import visible
 
 LONGEST = 4_000
@@ -69,9 +70,9 @@ def python(
     prefix: str = "line",
     notes: Mapping[int, Markup] | None = None,
 ) -> Markup:
-    """A program with syntax colours and numbered lines, each with the id `line-N` or with another `prefix`, as a page
-    may hold several; `marked` ones stand out, and `notes` stand behind theirs."""
-    text = visible(source[:LONGEST_PROGRAM])
+    """A program with syntax colours and its lines numbered as Python does, each with the id `line-N` or with another
+    `prefix`, as a page may hold several; `marked` ones stand out, and `notes` stand behind theirs."""
+    text = visible(with_newlines(source[:LONGEST_PROGRAM]))
     if len(text) > LONGEST_PROGRAM // 2:  # colours for so much would take seconds
         return long_text(source)
     formatter = HtmlFormatter(nowrap=True, classprefix="py-")
@@ -108,9 +109,18 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def _float(number: float | None) -> float:
+    """Not a number for none, infinite where a whole number has no float."""
+    try:
+        return math.nan if number is None else float(number)
+    except OverflowError:
+        return math.inf if number is not None and number > 0 else -math.inf
+
+
 def figure(number: float | None, digits: int = 3) -> str:
     """A number with so many significant digits, `–` for none."""
-    if number is None or number != number:
+    number = _float(number)
+    if number != number:
         return "–"
     told = f"{number:.{digits}g}"
     return count(number) if not abs(number) < 10**digits or "e+" in told else told  # 999.6 has four digits
@@ -118,20 +128,20 @@ def figure(number: float | None, digits: int = 3) -> str:
 
 def fixed(number: float | None, digits: int = 1) -> str:
     """With so many digits behind the point."""
-    return "–" if number is None or not math.isfinite(number) else f"{number:.{digits}f}"
+    return f"{number:.{digits}f}" if math.isfinite(number := _float(number)) else "–"
 
 
 def signed(number: float | None, digits: int = 3) -> str:
     """A difference."""
-    return "–" if number is None or not math.isfinite(number) else f"{number:+.{digits}f}"
+    return f"{number:+.{digits}f}" if math.isfinite(number := _float(number)) else "–"
 
 
 def percent(share: float | None) -> str:
-    return "–" if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+    return f"{100 * share:.1f} %" if math.isfinite(share := _float(share)) else "–"
 
 
 def seconds(taken: float | None) -> str:
-    if taken is None or not math.isfinite(taken):
+    if not math.isfinite(taken := _float(taken)):
         return "–"
     if taken < 120:
         return f"{taken:.2f} s" if taken < 10 else f"{taken:.0f} s"
@@ -155,8 +165,9 @@ def _templates() -> jinja2.Environment:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """A template of `viewer/templates` with these values, each of them escaped."""
-    return Markup(_templates().get_template(template).render(**values))
+    """A template of `viewer/templates` with these values, each of them escaped. A carriage return in them, such as in
+    the name of a file, stays one: where it stood as it is, a browser would take it for a newline."""
+    return Markup(_templates().get_template(template).render(**values).replace("\r", "&#13;"))
 
 
 __all__ = ["Markup", "escape", "render"]

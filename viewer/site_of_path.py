@@ -5,7 +5,6 @@ What the sites show is theirs. Nothing here is written or served.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from trainer.evaluate import RESULTS
@@ -13,11 +12,10 @@ from trainer.evaluate import SETTINGS as EVALUATION
 from trainer.run import CONFIG, METRICS
 from viewer.evaluation import EvaluationSite
 from viewer.reading import read_run
-from viewer.run import RunSite, Words
+from viewer.run import Describe, RunSite, Words
 from viewer.runs import RunsSite, Walk
 from viewer.sites import Site
 from viewer.training import TrainingSite
-from workflow.graph import GraphNode
 
 _BEGINS = b'{"t":'
 """How a trace does."""
@@ -25,9 +23,6 @@ _BEGINS = b'{"t":'
 
 class NothingToShow(ValueError):
     """A path that holds nothing that has a page; says what to do."""
-
-
-Describe = Callable[[str], GraphNode | None]
 
 
 def open_site(
@@ -73,10 +68,7 @@ def _of_file(path: Path, describe: Describe | None, words: Words | None) -> Site
     if not read.trace.events and head and not _BEGINS.startswith(head) and not head.startswith(_BEGINS):
         why = next((problem.reason for problem in read.problems if problem.line), "it holds no events")
         raise NothingToShow(f"{path} is no trace: {why}. Fix: name a file that `metaagent run --trace FILE` wrote")
-    started = read.trace.started
-    source = started.program if started is not None else ""
-    graph = describe(source) if describe is not None and source else None
-    return RunSite(path, graph=graph, words=words)
+    return RunSite(path, describe=describe, words=words)
 
 
 def _is_evaluation(path: Path) -> bool:

@@ -54,6 +54,11 @@ class Failure(BaseModel):
         """True for failures that must never become a reward."""
         return self.kind in ("engine_failed", "sandbox_unavailable")
 
+    @property
+    def is_stop(self) -> bool:
+        """True for a run that was stopped from outside, as by Ctrl-C, which is not the program's doing."""
+        return self == stopped().record()
+
 
 class MetaAgentError(Exception):
     """Base of the five failure kinds. `record()` gives the form that goes into a Trace."""
@@ -100,6 +105,11 @@ class ProgramFailed(MetaAgentError):
         self.line = line
         place = f" (line {line})" if line else ""
         super().__init__(f"{error_type}: {message}{place}")
+
+
+def stopped() -> ProgramFailed:
+    """What is on record of a run that was stopped from outside. A program's own error of this name has a line."""
+    return ProgramFailed("Cancelled", "the run was cancelled")
 
 
 class LimitExceeded(MetaAgentError):

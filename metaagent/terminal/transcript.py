@@ -276,8 +276,11 @@ class _Transcript:
         self._text(self._cut(shown, LONGEST))
 
     def _ended(self, event: RunEnded) -> None:
-        heading(self._console, "Failed" if event.failure else "Done")
-        if event.failure:
+        stopped = event.failure is not None and event.failure.is_stop
+        heading(self._console, "Stopped" if stopped else "Failed" if event.failure else "Done")
+        if stopped:
+            self._text("from outside, as by Ctrl-C, which is not the program's doing")
+        elif event.failure:
             self._text(f"{event.failure.kind}: {event.failure.message}")
         count = f"{self._turns} agent call{'' if self._turns == 1 else 's'}"
         self._text(f"{count}, {totals(event.usage)}, {event.t:.2f} s")

@@ -32,6 +32,7 @@ from workflow.failures import (
     MetaAgentError,
     ProgramFailed,
     SandboxUnavailable,
+    stopped,
 )
 from workflow.game import Game
 from workflow.limits import CodeLimits, Limits
@@ -134,7 +135,7 @@ class JailSandbox(ABC):
             except MetaAgentError as error:
                 outcome = Outcome(failure=error.record())
             except asyncio.CancelledError:
-                session.finish(failure=ProgramFailed("Cancelled", "the run was cancelled").record())
+                session.finish(failure=stopped().record())
                 raise
             except Exception as error:  # of the engine or of ours, not of the program
                 session.finish(failure=SandboxUnavailable(f"the run broke: {type(error).__name__}: {error}").record())

@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -25,11 +26,12 @@ from viewer.sites import NoSuchPage, Page
 def runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of runs that say what they were asked for: those of `viewer.run.run_page` have tests of their own."""
 
-    def run_page(read: Path, *, graph: object, words: object, base: str, first: int) -> Page:
+    def run_page(read: Path, *, graph: object, words: object, base: str, first: int, **more: object) -> Page:
         told = f"run {read.name} with {'a' if graph else 'no'} graph at {base} from {first}"
         return Page(title="a run", body=Markup("<p>{}</p>").format(told))
 
-    def compare_page(left: Path, right: Path, *, names: tuple[str, str], routes: tuple[str, str]) -> Page:
+    def compare_page(left: Path, right: Path, **more: Any) -> Page:
+        names, routes = more["names"], more["routes"]
         told = f"{names[0]}: {left.parts[-3]}; {names[1]}: {right.parts[-3]} at {' '.join(routes)}"
         return Page(title="two runs", body=Markup("<p>{}</p>").format(told))
 

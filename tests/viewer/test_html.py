@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewer.html import figure, fixed, folded, percent, signed
+from viewer.html import figure, fixed, folded, percent, seconds, signed
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,9 @@ def test_numbers_with_fixed_digits() -> None:
 )
 def test_words_are_the_same_in_any_case_and_form(text: str, word: str) -> None:
     assert folded(text) == folded(word) == folded(folded(text))
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400)])
+def test_whole_numbers_that_have_no_float(number: int) -> None:
+    assert figure(number) == ("over 10^18" if number > 0 else "under -10^18")
+    assert {show(number) for show in (fixed, signed, percent, seconds)} == {"–"}

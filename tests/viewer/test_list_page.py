@@ -186,3 +186,26 @@ def test_sizes_and_times() -> None:
     ]  # fmt: skip
     found = row(Indexed("a.jsonl", None, None, None, None, TraceSummary(size=10, mtime_ns=86_400_000_000_000)))
     assert found.figures == ["10 B", "1970-01-02 00:00 UTC"]
+
+
+@pytest.mark.parametrize("least", [1 / 3, 0.1 + 0.2, 2 / 3 - 1e-9, 0.3333334, 1e-12])
+def test_links_and_forms_ask_for_the_very_same_rewards(
+    least: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for number in range(120):  # half of them just too bad
+        write(tmp_path / "runs" / f"{number}.jsonl", events(reward=least if number % 2 else least - 1e-13))
+    index = TraceIndex(tmp_path / "runs", pause_s=60)
+    assert index.wait(30)
+    page = shown(index, f"least={least!r}&most={least!r}")
+    assert "<strong>60 traces</strong>" in page
+    (route,) = {each for each in hrefs(page) if each.endswith("page=2")}
+    second = shown(index, route.removeprefix("list?"))
+    assert "<strong>60 traces</strong>" in second
+    (value,) = re.findall(r'name="least" value="([^"]*)"', second)
+    assert float(value) == least
+    index.close()
+
+
+def test_round_rewards_are_told_as_they_are_written() -> None:
+    assert TraceFilter(least=1.0, most=0.5).query == "least=1&most=0.5"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from hypothesis import given
@@ -25,12 +29,12 @@ ODD = "a b&c=d?e#f%20.jsonl"
 def pages_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the place of the pages of runs, which have tests of their own: the file that they were made for."""
 
-    def run_page(read: Path, *, graph: object, words: object, base: str, first: int) -> Page:
+    def run_page(read: Path, *, graph: object, words: object, base: str, first: int, **more: object) -> Page:
         told = f"run of {read.name} with {'a graph' if graph else 'none'} at {base} from {first}"
         return Page(title="run", body=Markup("{}").format(told))
 
-    def compare_page(left: Path, right: Path, *, names: tuple[str, str], routes: tuple[str, str]) -> Page:
-        told = f"{left.name} beside {right.name}, called {names}, at {routes}"
+    def compare_page(left: Path, right: Path, **more: Any) -> Page:
+        told = f"{left.name} beside {right.name}, called {more['names']}, at {more['routes']}"
         return Page(title="two", body=Markup("{}").format(told))
 
     monkeypatch.setattr("viewer.run.KeptRuns.of", lambda kept, path: path)
@@ -219,3 +223,46 @@ def test_a_trace_that_goes_between_the_list_and_the_click(site: RunsSite, folder
     with pytest.raises(NoSuchPage, match=r"there is no trace 'a\.jsonl' in .*, or no longer"):
         site.page("run/a.jsonl")
     assert lines_of(events())
+
+
+class AsBrowsersRead(HTMLParser):
+    """Of the text of a file, in which newlines of any kind are one before anything else is looked at."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.attributes: dict[str, list[str]] = {}
+        self.feed(re.sub(r"\r\n?", "\n", file.read_bytes().decode()))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            self.attributes.setdefault(f"{tag} {name}", []).append(value or "")
+
+
+@pytest.mark.parametrize("name", ["cr\rline.jsonl", "\r.jsonl", "crlf\r\nline.jsonl", "a\r/b.jsonl", "lf\nline.jsonl"])
+def test_links_lead_to_pages_in_the_file_whatever_files_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write(tmp_path / "odd" / name, events())
+    site = RunsSite(tmp_path / "odd")
+    document.write(site, tmp_path / "page.html")
+    site.close()
+    read = AsBrowsersRead(tmp_path / "page.html").attributes
+    routes = {unquote(address.removeprefix("#/")) for address in read["a href"] if address.startswith("#/run/")}
+    assert routes == {f"run/{name}"}
+    assert f"run/{name}" in read["template data-route"]
+
+
+def test_a_form_keeps_a_message_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    message = "ValueError: a\rb\r\nc"
+    for number in range(2):
+        struck = failed("program_failed", message)
+        write(tmp_path / "runs" / f"{number}.jsonl", events(answer=None, reward=None, failure=struck))
+    site = RunsSite(tmp_path / "runs")
+    assert site.index.wait(30)
+    (tmp_path / "list.html").write_text(str(site.page("list?message=" + quote(message)).body), newline="")
+    site.close()
+    read = AsBrowsersRead(tmp_path / "list.html").attributes
+    assert message in read["input value"]
+    assert len(read["li class"]) == 2

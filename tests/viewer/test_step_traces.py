@@ -16,8 +16,9 @@ from viewer.training.step_traces import (
     NotRun,
     questions_of,
     read_summary,
-    sampled_tool_calls,
+    sampled,
     step_folder,
+    tool_calls_in,
     version,
 )
 from workflow.failures import Failure
@@ -133,12 +134,12 @@ def test_tool_calls_are_counted_in_some_runs(tmp_path: Path) -> None:
             write_run(tmp_path, 0, question, 0, execution, events(tools=2))
     write_run(tmp_path, 0, 4, 0, 0, events(tools=9, ended=False))
     folder = step_folder(tmp_path / "traces", 0)
-    assert sampled_tool_calls(folder, 1000) == (40, 20)
-    calls, runs = sampled_tool_calls(folder, 6)
+    assert tool_calls_in(sampled(folder, 1000)) == (40, 20)
+    calls, runs = tool_calls_in(sampled(folder, 6))
     assert calls == 2 * runs
     assert 0 < runs <= 6
     with pytest.raises(OSError, match="gone"):
-        sampled_tool_calls(tmp_path / "gone", 6)
+        sampled(tmp_path / "gone", 6)
 
 
 def test_the_version_changes_as_runs_go_on(tmp_path: Path) -> None:

@@ -618,6 +618,17 @@ def test_words_are_looked_for_in_whole_questions_answers_and_names(folder: Path)
         assert paths(index, TraceFilter(q="istanbul")) == []
 
 
+@pytest.mark.parametrize("length", [100, 700, 4_000, 9_000])
+def test_words_are_looked_for_in_whole_messages_of_failures(folder: Path, length: int) -> None:
+    message = "a" * length + " Größe " + "b" * length
+    write(folder / "words.jsonl", events("Q?", None, reward=None, failure=failed("program_failed", message)))
+    with opened(folder) as index:
+        assert paths(index, TraceFilter(q="grosse")) == ["words.jsonl"]
+        (kind,) = [each for each in index.kinds(TraceFilter(q="grosse")) if each.name == "program_failed"]
+        assert len(kind.examples[0].message) <= 600
+        assert paths(index, TraceFilter(message=kind.examples[0].message)) == ["words.jsonl"]
+
+
 # The filter
 
 
@@ -646,7 +657,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 @given(
     q=TEXTS,
     message=TEXTS,
-    least=st.none() | st.integers(-5, 5).map(float),
+    least=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    most=st.none() | st.sampled_from([1 / 3, 0.1 + 0.2, 1e-300, 12345678.9, 1.0]),
     step=st.none() | st.integers(0, 1000),
     failure=st.sampled_from(["", "any", "none", "program_failed"]),
     order=st.sampled_from(list(ORDERS)),

@@ -39,7 +39,7 @@ def test_a_whole_trace(file: Path) -> None:
         "TraceSummary(size=0, mtime_ns=0, state='ended', wrong='', run_id='r0', question='What is 2 + 2?', "
         f"asked='{digest('What is 2 + 2?')}', program='{digest(PROGRAM)}', engine='tokens', seed='7', failure=None, "
         "message='', timed_out=False, answer='It is \\\\boxed{4}.', reward=1.4, correct=True, tokens=11, seconds=1.5, "
-        "whole_question='What is 2 + 2?', said='It is \\\\boxed{4}. Solver Solver')"
+        "whole_question='What is 2 + 2?', whole_message='', said='It is \\\\boxed{4}. Solver Solver')"
     )
     assert (found.size, found.mtime_ns) == (file.stat().st_size, file.stat().st_mtime_ns)
 

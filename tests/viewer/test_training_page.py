@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from viewer.training.training_data import (
     version,
     windows,
 )
-from viewer.training.training_page import failure_rows, stage_rows, tool_calls, training_page, warnings
+from viewer.training.training_page import failure_rows, stage_rows, took, tool_calls, training_page, warnings
 from viewer.training.training_panels import MOST_SERIES, MOST_STAGES, Panels
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m\x00"
@@ -55,6 +56,19 @@ def metrics(folder: Path, text: bytes) -> Metrics:
 
 def specs(page: Page) -> list[dict[str, Any]]:
     return [json.loads(text) for text in re.findall(r'application/json">(.*?)</script>', str(page.body), re.DOTALL)]
+
+
+def changed(*path: Any) -> bytes:
+    """A report in which the value at a path is another one, the last of what is given."""
+    sys.set_int_max_str_digits(0)
+    values: Any = json.loads(report(0).model_dump_json())
+    at = values
+    for name in path[:-2]:
+        at = at[name]
+    at[path[-2]] = path[-1]
+    line = json.dumps(values).encode()
+    sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
+    return line
 
 
 # metrics.jsonl
@@ -87,6 +101,15 @@ def test_a_torn_last_line_is_passed_over_and_told(tmp_path: Path) -> None:
         (b'{"step": "x"}', "at step"),
         (b"[" * 100_000, "Invalid JSON"),
         (b"", "Invalid JSON"),
+        (changed("failures", {"engine_failed": 10**400}), "2^53 or more is no count at failures.engine_failed"),
+        (changed("designs", 10**400), "2^53 or more is no count at designs"),
+        (changed("diversity", "agents", 2**53), "no count at diversity.agents"),
+        (changed("usage", "designer", "prompt_tokens", 10**60), "no count at usage.designer.prompt_tokens"),
+        (changed("syncs", "executor", "bytes", 10**400), "no count at syncs.executor.bytes"),
+        (changed("weights", "designer", 10**400), "no count at weights.designer"),
+        (changed("step", -1), "a negative number is no count at step"),
+        (changed("executions", -(10**400)), "a negative number is no count at executions"),
+        (changed("timings", "prefix_tokens", 10**5000), "Invalid JSON"),
     ],
 )
 def test_a_line_that_is_no_report_is_named(tmp_path: Path, line: bytes, reason: str) -> None:
@@ -436,3 +459,56 @@ def test_what_was_not_finite_is_shown_as_no_number(tmp_path: Path) -> None:
     first, second, _, _ = stage_rows(run)
     assert first.reward == pytest.approx((run.steps[0].reward + run.steps[1].reward) / 2)
     assert (second.reward, second.change) == (None, None)
+
+
+# The time that steps took
+
+
+def timed(step: int, rollout_s: float, update_s: float, age: int) -> StepReport:
+    return report(step, age=age, timings=Timings(rollout_s=rollout_s, update_s=update_s, save_s=1.0, sync_s=2.0))
+
+
+@pytest.mark.parametrize(
+    ("rollout_s", "update_s", "one_by_one", "side_by_side"),
+    [(10.0, 10.0, 23.0, 13.0), (30.0, 10.0, 43.0, 33.0), (0.0, 7.0, 10.0, 10.0), (math.nan, 7.0, 10.0, 10.0)],
+)
+def test_of_what_went_on_side_by_side_the_longer_one_counts(
+    rollout_s: float, update_s: float, one_by_one: float, side_by_side: float
+) -> None:
+    made = timed(0, rollout_s, update_s, 0)
+    assert (took(made, False), took(made, True)) == (one_by_one, side_by_side)
+
+
+def test_no_number_of_seconds_at_all() -> None:
+    made = report(0, timings=Timings(rollout_s=math.nan, update_s=math.inf))
+    assert (took(made, False), took(made, True)) == (0.0, 0.0)
+
+
+CLUSTER = {"layout": "disaggregated", "staleness": 2}
+
+
+@pytest.mark.parametrize("configured", [True, False])
+@pytest.mark.parametrize("stale", [True, False])
+def test_the_time_so_far_and_for_the_rest(tmp_path: Path, stale: bool, configured: bool) -> None:
+    steps = [timed(step, 40.0, 30.0, min(step, 2) if stale else 0) for step in range(10)]
+    training_folder(tmp_path, steps, **({"cluster": CLUSTER} if stale else {}))
+    if not configured:  # or by a version whose configuration cannot be read
+        (tmp_path / CONFIG).write_text("steps = 20\nx = 1\n")
+    run = read_run(tmp_path)
+    assert (run.config is not None) is configured
+    told = text_of(page_of(run).body)
+    each, whole = ("43 s", "7 min 10 s") if stale else ("73 s", "12 min 10 s")
+    assert f"{whole} so far; at the pace of the last steps, about {whole} for the rest" in told
+    assert told.count(each) >= 10
+    assert ("Rollouts went on beside updates" in told) is stale
+    assert ("add up to more than the step took" in told) is stale
+    assert ("beside the update" in text_of(step_page(run, 3, []).body)) is stale
+
+
+@pytest.mark.parametrize("steps", ["1" + "0" * 400, "0", "-3", "true", "2.5"])
+def test_a_number_of_steps_that_is_none(tmp_path: Path, steps: str) -> None:
+    training_folder(tmp_path, [report(0)])
+    (tmp_path / CONFIG).write_text(f"steps = {steps}\nunknown = 1\n")
+    run = read_run(tmp_path)
+    assert run.total is None
+    assert "1 steps are done." in text_of(page_of(run).body)

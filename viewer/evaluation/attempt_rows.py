@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from trainer.evaluate import NO_PROGRAM, Attempt
+from viewer.means import no_count
 from workflow.answers import Domain
 from workflow.failures import FailureKind
 from workflow.graph import Structure
@@ -75,16 +76,11 @@ def _not_plausible(attempt: Attempt) -> str:
     """What no attempt can have taken, and no sum could be made of."""
     if not (math.isfinite(attempt.duration_s) and attempt.duration_s >= 0):
         return f"{attempt.duration_s} is no number of seconds (duration_s)"
-    counts = [attempt.attempt, attempt.turns or 0]
-    for replies in attempt.reply_tokens.values():
-        counts += replies
     for tally in attempt.usage.values():
-        counts += [tally.calls, tally.failed, tally.usage.prompt_tokens, tally.usage.completion_tokens]
         if tally.usage.cost_usd is not None and not 0 <= tally.usage.cost_usd < MOST_NUMBER:
             return f"{tally.usage.cost_usd} is no cost (usage)"
-    if min(counts) < 0 or max(counts) >= MOST_NUMBER:
-        return "a count is negative or too large (attempt, turns, reply_tokens or usage)"
-    return ""
+    counts = {name: getattr(attempt, name) for name in ("attempt", "turns", "reply_tokens", "usage", "search")}
+    return no_count(counts)
 
 
 def name_of(text: str) -> str:

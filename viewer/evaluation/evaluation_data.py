@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from trainer.disk import plain_files
 from trainer.evaluate import RESULTS, SETTINGS, Attempt, EvalReport, EvalSums
 from viewer.evaluation.attempt_rows import LONGEST_LINE, Row, attempt_of, name_of, row_of
+from viewer.reading import stamp
 from workflow.failures import FailureKind
 
 MOST_SETTINGS = 1 << 22
@@ -209,10 +210,9 @@ class EvaluationReader:
 
 def _stamp(path: Path) -> str:
     try:
-        found = path.lstat()
+        return stamp(path.lstat())
     except OSError:
         return "-"
-    return f"{found.st_ino}.{found.st_size}.{found.st_mtime_ns}"
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

@@ -29,7 +29,7 @@ from viewer.evaluation.evaluation_routes import routes_of, routes_of_changes
 from viewer.evaluation.listing import number_in, split_route
 from viewer.html import render
 from viewer.reading import read_run
-from viewer.run import KeptRuns, Words, compare_page, run_page
+from viewer.run import KeptRuns, Words, compare_page, run_page, stamp_of
 from viewer.sites import NoSuchPage, Page, link
 
 BEFORE = "before/"
@@ -51,7 +51,7 @@ class EvaluationSite:
         self._reader = EvaluationReader(folder)
         self._other = None if before is None else EvaluationReader(before)
         self._names = names_of(folder, before)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a server asks from several threads
         self._changes: tuple[Evaluation, Evaluation, Changes] | None = None
         self._kept: dict[str, tuple[str, Page]] = {}
 
@@ -67,10 +67,17 @@ class EvaluationSite:
             return kept[1]
 
     def version(self, route: str) -> str:
-        reader, _, page = self._side(route)
-        if page.startswith("run/"):
-            return stamp_of(trace_in(reader.folder, page.removeprefix("run/").partition(RUN_FROM)[0]))
-        return " | ".join(each.version() for each in (self._reader, self._other) if each is not None)
+        reader, base, inside = self._side(route)
+        if inside.startswith("run/"):  # follows its trace, and what is said of its attempt, but no other attempt
+            path = inside.removeprefix("run/").partition(RUN_FROM)[0]
+            with self._lock:
+                row = reader.read().of_trace(path)
+            return f"{stamp_of(trace_in(reader.folder, path))} {row}"
+        versions = [each.version() for each in (self._reader, self._other) if each is not None]
+        page, asked = split_route(inside)
+        if page == "compare" and not base:
+            versions += map(stamp_of, self._traces(asked.get("left", ""), asked.get("right", "")))
+        return " | ".join(versions)
 
     def routes(self) -> Iterator[str]:
         evaluation = self._reader.read()
@@ -170,20 +177,31 @@ class EvaluationSite:
         file = trace_in(reader.folder, path)
         row = reader.read().of_trace(path)
         try:
-            graph = reader.attempt(row).graph if row is not None else None
+            attempt = reader.attempt(row) if row is not None else None
         except ValueError:  # its line has just become another one
-            graph = None
-        goes_on = {"base": place.route(f"run/{path}"), "first": number_in(first)}
-        page = run_page(self._runs.of(file), graph=graph, words=self._words, **goes_on)
+            attempt = None
+        page = run_page(
+            self._runs.of(file),
+            graph=attempt.graph if attempt is not None else None,
+            graph_of=attempt.program if attempt is not None else None,
+            words=self._words,
+            base=place.route(f"run/{path}"),
+            first=number_in(first),
+            correct=row.correct if row is not None else None,
+        )
         return Page(title=page.title, body=render("evaluation_run.html", place=place, row=row, body=page.body))
 
+    def _traces(self, left: str, right: str) -> tuple[Path, Path]:
+        """That are compared. Raises `NoSuchPage`."""
+        return trace_in((self._other or self._reader).folder, left), trace_in(self._reader.folder, right)
+
     def _beside(self, left: str, right: str, route: str) -> Page:
-        after = trace_in(self._reader.folder, right)
-        before = trace_in((self._other or self._reader).folder, left)
+        before, after = self._traces(left, right)
         names = (left, right) if self._other is None else (self._names[1], self._names[0])
         routes = (f"{BEFORE if self._other is not None else ''}run/{left}", f"run/{right}")
-        page = compare_page(read_run(before), read_run(after), names=names, routes=routes)
-        row = self._reader.read().of_trace(right)
+        row, other = self._reader.read().of_trace(right), (self._other or self._reader).read().of_trace(left)
+        correct = other.correct if other is not None else None, row.correct if row is not None else None
+        page = compare_page(read_run(before), read_run(after), names=names, routes=routes, correct=correct)
         body = render("evaluation_run.html", place=self._place("", route), row=row, body=page.body)
         return Page(title=page.title, body=body)
 
@@ -208,11 +226,6 @@ def trace_in(folder: Path, path: str) -> Path:
     except (OSError, ValueError, RuntimeError):  # no name of a file, or links that lead in a circle
         pass
     raise NoSuchPage(f"there is no trace {path[:200]!r} in {folder}")
-
-
-def stamp_of(path: Path) -> str:
-    found = path.stat()
-    return f"{found.st_ino}.{found.st_size}.{found.st_mtime_ns}"
 
 
 def _row_of(evaluation: Evaluation, line: str) -> Row:

@@ -118,19 +118,26 @@ def state_of(place: Place, at: Done, outcome: Outcome | None) -> str:
     """Class of a box."""
     failed = at.failed == len(at.acts) if place[1] == "game" else at.failed > 0
     answered = outcome is not None and any(act.index == outcome.turn for act in at.acts)
-    return "failed" if failed else "ran answered" if answered else "ran"
+    return (
+        "failed"
+        if failed
+        else "ran answered" + " wrong" * (outcome.tone == "bad")
+        if answered and outcome is not None
+        else "ran"
+    )
 
 
 def ending(outcome: Outcome | None) -> tuple[list[str], str]:
     """Lines and class of the box at which a run ends."""
     if outcome is None:
         return ["end"], "end"
-    if outcome.failure is not None:
+    if outcome.failure is not None and outcome.state == "failed":
         return ["failed", outcome.failure.kind.replace("_", " ")], "failed"
     if outcome.state == "answered":
         said = one_line(outcome.graded or outcome.answer or "", 36)
-        return ["answer", said, *(["by no agent"] if outcome.turn is None else [])], "end good"
-    return [{"silent": "no answer", "open": "no end yet"}.get(outcome.state, "end")], "end"
+        name = {"good": "right answer", "bad": "wrong answer"}.get(outcome.tone, "answer")
+        return [name, said, *(["by no agent"] if outcome.turn is None else [])], f"end {outcome.tone}".strip()
+    return [{"silent": "no answer", "open": "no end yet"}.get(outcome.state, outcome.state)], "end"
 
 
 def name_of(name: str) -> str:

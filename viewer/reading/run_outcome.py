@@ -6,14 +6,14 @@ Says nothing that the Trace does not say. Pure; how it looks is the business of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from viewer.html import figure
 from viewer.reading.traces import ReadRun
 from workflow.answers import code_answer, game_answer, math_answer, math_answers
 from workflow.failures import Failure, FailureKind, LimitKind
 from workflow.text import delivery, stands_in
-from workflow.trace import AgentTurn, Answered, LimitHit, Trace
+from workflow.trace import AgentTurn, Answered, LimitHit, Rewarded, Trace
 
 FAILURES: dict[FailureKind, str] = {
     "program_rejected": "The program was refused before it ran",
@@ -22,6 +22,10 @@ FAILURES: dict[FailureKind, str] = {
     "engine_failed": "The engine failed, which is not the program's doing",
     "sandbox_unavailable": "No jail could be had, which is not the program's doing",
 }
+STOPPED = "stopped"
+"""Beside the kinds of failures: a run that was stopped from outside."""
+_STOPPED = "The run was stopped, as by Ctrl-C, which is not the program's doing"
+_ANSWERED = {True: "The run answered correctly", False: "The run answered wrongly", None: "The run answered"}
 LIMITS: dict[LimitKind, str] = {
     "wall_s": "seconds without those that agents took",
     "cpu_s": "CPU seconds of the program",
@@ -37,8 +41,10 @@ LIMITS: dict[LimitKind, str] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     state: str
-    """`answered`, `failed`, `silent` (ended without an answer) or `open` (without an end)."""
+    """`answered`, `failed`, `stopped` (from outside), `silent` (ended without an answer) or `open` (without an end)."""
     headline: str
+    correct: bool | None = None
+    """None where neither the Trace nor an evaluation says it."""
     answer: str | None = None
     graded: str | None = None
     """The part of the answer that is read as the answer: what stands in its box. None where it has none."""
@@ -51,15 +57,31 @@ class Outcome:
     findings: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
 
+    @property
+    def tone(self) -> str:
+        """`good`, `bad`, `warn` or empty."""
+        if self.state == "answered":
+            return "" if self.correct is None else "good" if self.correct else "bad"
+        return "bad" if self.state == "failed" else "warn"
+
+    def graded_as(self, correct: bool | None) -> Outcome:
+        """With what an evaluation says, where the Trace does not say it."""
+        if correct is None or self.correct is not None:
+            return self
+        return replace(
+            self, correct=correct, headline=_ANSWERED[correct] if self.state == "answered" else self.headline
+        )
+
 
 def outcome_of(read: ReadRun) -> Outcome:
     trace = read.trace
     ended, answered = trace.ended, trace.answer
+    correct = is_correct(trace.reward) if trace.reward is not None else None
     failure = ended.failure if ended is not None else None
     if failure is not None:
-        state, headline = "failed", FAILURES[failure.kind]
+        state, headline = "stopped" if failure.is_stop else "failed", failure_in_words(failure)
     elif answered is not None:
-        state, headline = "answered", "The run answered"
+        state, headline = "answered", _ANSWERED[correct]
     elif ended is not None:
         state, headline = "silent", "The run ended without an answer"
     else:
@@ -69,6 +91,7 @@ def outcome_of(read: ReadRun) -> Outcome:
     return Outcome(
         state=state,
         headline=headline,
+        correct=correct,
         answer=answered.text if answered is not None else None,
         graded=math_answer(answered.text) if answered is not None else None,
         from_agent=answered.from_agent if answered is not None else None,
@@ -78,6 +101,21 @@ def outcome_of(read: ReadRun) -> Outcome:
         findings=tuple(map(_finding, findings)) if isinstance(findings, list) else (),
         limits=tuple(limit_in_words(event) for event in trace.events if isinstance(event, LimitHit)),
     )
+
+
+def is_correct(reward: Rewarded) -> bool | None:
+    """By the reward's term `correct`; None where it has none."""
+    graded = [term.value == 1 for term in reward.terms if term.name == "correct"]
+    return any(graded) if graded else None
+
+
+def kind_of_failure(failure: Failure) -> str:
+    """Its kind, or `STOPPED`."""
+    return STOPPED if failure.is_stop else failure.kind
+
+
+def failure_in_words(failure: Failure) -> str:
+    return _STOPPED if failure.is_stop else FAILURES[failure.kind]
 
 
 def limit_in_words(event: LimitHit) -> str:

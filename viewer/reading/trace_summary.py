@@ -18,6 +18,7 @@ from pydantic_core import from_json
 
 from viewer.reading.event_lines import PREFIX, begins, event_of, seen, text_of, why_no_event
 from viewer.reading.line_ends import LONGEST_LINE, WHOLE, Line, Lines
+from viewer.reading.run_outcome import is_correct, kind_of_failure
 from workflow.trace import AgentTurn, Answered, Rewarded, RunEnded, RunStarted
 
 State = Literal["ended", "unfinished", "broken"]
@@ -27,7 +28,7 @@ LOOKED_THROUGH = WHOLE
 """Bytes of a file all of whose lines are looked at; of a larger one the first and the last ones."""
 QUESTION, ANSWER, MESSAGE, NAME, WRONG = 600, 400, 600, 200, 300
 """Characters that are shown of each."""
-SEARCHED_QUESTION, SEARCHED_ANSWER, SEARCHED_NAMES = 50_000, 10_000, 5_000
+SEARCHED_QUESTION, SEARCHED_ANSWER, SEARCHED_MESSAGE, SEARCHED_NAMES = 50_000, 10_000, 10_000, 5_000
 """Characters in which words are looked for."""
 UNREADABLE = "it cannot be read"
 AFTER_THE_END = frozenset({"run_ended", "candidate", "turn_rewarded", "valued", "reward"})
@@ -55,7 +56,7 @@ class TraceSummary:
     engine: str = ""
     seed: str = ""
     failure: str | None = None
-    """Kind."""
+    """Kind, or `STOPPED`."""
     message: str = ""
     """Of the failure."""
     timed_out: bool = False
@@ -69,7 +70,9 @@ class TraceSummary:
     seconds: float | None = None
     """Until the end, or until the last event that is there."""
     whole_question: str = field(default="", compare=False)
-    """To search in, as is `said`: neither is shown."""
+    """To search in, as are the next two: they are not shown."""
+    whole_message: str = field(default="", compare=False)
+    """Of the failure, where `message` is not all of it."""
     said: str = field(default="", compare=False)
     """The whole answer, and the names of the agents that were asked; of a large file, of the one that answered."""
 
@@ -213,14 +216,15 @@ def _take_end(found: TraceSummary, end: RunEnded) -> None:
     found.seconds = _finite(end.t)
     found.tokens = min(end.usage.total_tokens, 2**62)
     if end.failure is not None:
-        found.failure, found.message = end.failure.kind, excerpt(end.failure.message, MESSAGE)
+        found.failure, found.message = kind_of_failure(end.failure), excerpt(end.failure.message, MESSAGE)
+        if len(end.failure.message) > MESSAGE:
+            found.whole_message = end.failure.message[:SEARCHED_MESSAGE]
         found.timed_out = end.failure.fields.get("limit_kind") == "wall_s"
 
 
 def _take_reward(found: TraceSummary, reward: Rewarded) -> None:
     found.reward = reward.total
-    graded = [term.value == 1 for term in reward.terms if term.name == "correct"]
-    found.correct = any(graded) if graded else None
+    found.correct = is_correct(reward)
 
 
 def _event(adapter: TypeAdapter[Event], found: TraceSummary, lines: Lines, line: Line) -> Event | None:

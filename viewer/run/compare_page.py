@@ -18,6 +18,7 @@ from viewer.run.run_facts import facts_of
 from viewer.run.run_rows import Row, Rows, row_groups
 from viewer.run.turn_rows import turns_of
 from viewer.sites import Page, link
+from viewer.source_lines import source_lines
 from workflow.trace import AgentTurn, CandidateDrawn, Trace, TurnRewarded, Valued
 
 MOST_ROWS = 60
@@ -58,8 +59,10 @@ def compare_page(
     *,
     names: tuple[str, str] = ("left", "right"),
     routes: tuple[str, str] = ("", ""),
+    correct: tuple[bool | None, bool | None] = (None, None),
 ) -> Page:
-    """`names` are what to call the runs, `routes` those of their own pages. Never raises for what is in a trace."""
+    """`names` are what to call the runs, `routes` those of their own pages, `correct` what an evaluation says of them.
+    Never raises for what is in a trace."""
     traces = left.trace, right.trace
     found = compared(*traces)
     starts = _starts(found, traces)
@@ -72,10 +75,11 @@ def compare_page(
         "reads": (left, right),
         "told": _told(found, names),
         "marked": _marked(first, texts) if first is not None else None,
-        "facts": _facts(left, right),
+        "facts": _facts((left, right), correct),
         "question": texts.block(a.question, 600) if a is not None and found.question is None else None,
         "program": _side_by_side(a.program if a else "", b.program if b else "") if found.program else None,
-        "has_program": bool(a is not None and a.program),
+        "same_program": bool(a is not None and a.program and found.program is None),
+        "most_lines": MOST_LINES if found.program else 0,
         "events": _told_of(found.events, names) if found.events is not None and found.events is not first else None,
         "events_marked": _marked(found.events, texts)
         if found.events is not None and found.events is not first
@@ -133,10 +137,10 @@ def _from(text: str | None, same: int, texts: BoundedTexts) -> Markup:
     return texts.spend(Markup('<pre class="text">{}{}{}{}</pre>').format(before, shown(text[start:same]), mark, after))
 
 
-def _facts(left: ReadRun, right: ReadRun) -> list[Fact]:
+def _facts(reads: tuple[ReadRun, ReadRun], correct: tuple[bool | None, bool | None]) -> list[Fact]:
     tables: list[dict[str, str]] = []
-    for read in (left, right):
-        outcome, reward = outcome_of(read), read.trace.reward
+    for read, right in zip(reads, correct, strict=True):
+        outcome, reward = outcome_of(read).graded_as(right), read.trace.reward
         told = {"how it ended": outcome.headline}
         if outcome.answer is not None:
             told["answer"] = outcome.graded or outcome.answer
@@ -153,7 +157,7 @@ def _facts(left: ReadRun, right: ReadRun) -> list[Fact]:
 
 def _side_by_side(left: str, right: str) -> list[Line]:
     """Lines that differ, with three around them."""
-    a, b = left.splitlines()[:MOST_LINES], right.splitlines()[:MOST_LINES]
+    a, b = source_lines(left)[:MOST_LINES], source_lines(right)[:MOST_LINES]
     lines: list[Line] = []
     for group in difflib.SequenceMatcher(None, a, b).get_grouped_opcodes(3):
         if lines:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from viewer.source_lines import source_ends, source_lines
 from workflow.trace import (
     AgentTurn,
     Answered,
@@ -106,12 +107,14 @@ def _texts(what: str, left: str | None, right: str | None) -> Difference | None:
 def _programs(left: str, right: str) -> Difference | None:
     if left == right:
         return None
-    lines, others = left.splitlines(), right.splitlines()
+    lines, others = source_lines(left), source_lines(right)
+    if ends := lines == others:
+        lines, others = source_ends(left), source_ends(right)
     pairs = zip(lines, others, strict=False)
     at = next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(lines), len(others)))
     return Difference(
         what="the program",
-        where=f", first in line {at + 1:,}",
+        where=f", first in {'the end of ' * ends}line {at + 1:,}",
         left_text=lines[at] if at < len(lines) else None,
         right_text=others[at] if at < len(others) else None,
     )

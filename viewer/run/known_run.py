@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewer.reading import Outcome, ReadRun, outcome_of, read_run
+from viewer.reading import Outcome, ReadRun, outcome_of, read_run, stamp
 from viewer.run.run_agents import Cast, cast_of
 from viewer.run.run_rows import row_groups
 from viewer.run.turn_rows import TurnsOfRun, turns_of
@@ -59,5 +59,4 @@ class KeptRuns:
 
 def stamp_of(file: Path) -> str:
     """Another text once the file is another one, or holds something else. Raises OSError."""
-    found = file.stat()
-    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
+    return stamp(file.stat())

@@ -39,18 +39,25 @@ def run_page(
     run: ReadRun | KnownRun,
     *,
     graph: GraphNode | None = None,
+    graph_of: str | None = None,
     words: Words | None = None,
     base: str = "",
     first: int = 0,
     asked: Sequence[str] = (),
+    correct: bool | None = None,
 ) -> Page:
-    """`graph` is the program's, as `Sandbox.describe` gives it; `words` the texts of tokens. `base` is the route of
+    """`graph` is the program's, as `Sandbox.describe` gives it, and left out where it is of another program than the
+    run's: `graph_of` is that program's text, where it is known. `words` are the texts of tokens. `base` is the route of
     this page: a run of more than `MOST_ROWS` rows goes on at `base?from=N`, whose `first` is N. Without a base what is
-    left out is only counted. `asked` are the agents that have been asked and have not replied yet. Several pages of a
-    run are better made of one `KnownRun`. Never raises for what is in a trace."""
+    left out is only counted. `asked` are the agents that have been asked and have not replied yet; `correct` is what an
+    evaluation says of the run, for a Trace that does not say it. Several pages of a run are better
+    made of one `KnownRun`. Never raises for what is in a trace."""
     known = run if isinstance(run, KnownRun) else known_run(run)
-    read, outcome, cast, groups = known.read, known.outcome, known.cast, known.groups
+    read, cast, groups = known.read, known.cast, known.groups
+    outcome = known.outcome.graded_as(correct)
     trace = read.trace
+    if graph_of is not None and trace.started is not None and graph_of != trace.started.program:
+        graph = None
     first = max(0, min(first, max(0, len(groups) - 1))) // MOST_ROWS * MOST_ROWS
     here = groups[first : first + MOST_ROWS]
     shown = {index for group in here for index in group[:1]}

@@ -13,7 +13,7 @@ from typing import Any
 
 from viewer.graphs import span
 from viewer.html import MOST, Markup, count, figure, one_line, render, seconds
-from viewer.reading import FAILURES, limit_in_words
+from viewer.reading import failure_in_words, limit_in_words
 from viewer.run.bounded_text import BoundedTexts
 from viewer.run.run_agents import Cast
 from viewer.run.token_heat import Words
@@ -197,7 +197,7 @@ class Rows:
     def _ended(self, row: Row, event: RunEnded) -> None:
         row.title = "the run ended"
         if event.failure is not None:
-            row.title, row.state = FAILURES[event.failure.kind], "bad"
+            row.title, row.state = failure_in_words(event.failure), "" if event.failure.is_stop else "bad"
             row.parts = [self._text("", event.failure.message, 2_000)]
 
     def _rewarded(self, row: Row, event: Rewarded) -> None:

@@ -10,26 +10,33 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from viewer.run.known_run import KeptRuns, stamp_of
+from viewer.run.program_graphs import Describe, Graphs
 from viewer.run.run_page import MOST_ROWS, run_page
 from viewer.run.token_heat import Words
 from viewer.sites import NoSuchPage, Page
-from workflow.graph import GraphNode
 
 RUN = "run"
 
 
 class RunSite:
-    """`graph` and `words` are as for `viewer.run.run_page.run_page`."""
+    """`describe` gives the graph of a program, which a trace alone does not have; the file may come to hold the run of
+    another one. `words` is as for `viewer.run.run_page.run_page`."""
 
     home = RUN
 
-    def __init__(self, path: Path, *, graph: GraphNode | None = None, words: Words | None = None) -> None:
-        self._path, self._graph, self._words = path, graph, words
+    def __init__(self, path: Path, *, describe: Describe | None = None, words: Words | None = None) -> None:
+        self._path, self._words = path, words
+        self._graphs = Graphs(describe) if describe is not None else None
         self._kept = KeptRuns()
 
     def page(self, route: str) -> Page:
         first = first_row(route)
-        return run_page(self._kept.of(self._path), graph=self._graph, words=self._words, base=RUN, first=first)
+        known = self._kept.of(self._path)
+        started = known.read.trace.started
+        graph = None
+        if self._graphs is not None and started is not None and started.program and not first:
+            graph = self._graphs.of(started.program)
+        return run_page(known, graph=graph, words=self._words, base=RUN, first=first)
 
     def version(self, route: str) -> str:
         first_row(route)

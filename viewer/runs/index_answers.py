@@ -129,13 +129,24 @@ def totals(sql: sqlite3.Connection, wanted: TraceFilter) -> Totals:
     return Totals(traces, rewarded, reward, graded, round(correct), round(tokens))
 
 
+def graded(sql: sqlite3.Connection, path: str) -> bool | None:
+    """What an evaluation says of a trace; None where none does."""
+    found = sql.execute("SELECT correct FROM graded WHERE path = ?", (path,)).fetchone()
+    return None if found is None else bool(found[0])
+
+
 def row_of(path: str, summary: TraceSummary) -> list[Any]:
     """The values of `PUT`."""
     place = _PLACE.fullmatch(path)
     figures = [int(each) for each in place.groups()] if place else [None] * 4
     said = [_stored(getattr(summary, name)) for name in _SUMMARY]
     question = "" if _is_long(summary) else summary.whole_question or summary.question
-    return [path, *figures, *said, _words(question, summary.said, summary.message, summary.wrong)]
+    return [
+        path,
+        *figures,
+        *said,
+        _words(question, summary.said, summary.whole_message, summary.message, summary.wrong),
+    ]
 
 
 def question_of(summary: TraceSummary) -> dict[str, str]:

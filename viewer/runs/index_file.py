@@ -18,8 +18,8 @@ from pathlib import Path
 
 from viewer.reading import UNREADABLE
 
-VERSION = 2
-"""Of the tables; another one is thrown away."""
+VERSION = 3
+"""Of the tables and of what is put into them; another one is thrown away."""
 APPLICATION = 0x6D617678
 """Marks a file as ours."""
 BUSY_S = 10.0

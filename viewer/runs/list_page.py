@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from viewer.html import count, figure, one_line, render, seconds
-from viewer.reading import LOOKED_THROUGH, TraceSummary
+from viewer.reading import LOOKED_THROUGH, STOPPED, TraceSummary
 from viewer.runs.index_answers import Indexed, Kind, Listed, Totals
 from viewer.runs.trace_filter import FAILURES, ORDERS, TraceFilter
 from viewer.runs.trace_index import Progress, TraceIndex
@@ -127,6 +127,8 @@ def _mark(summary: TraceSummary) -> tuple[str, str, str]:
         return "!", "bad", "this trace is broken"
     if summary.state == "unfinished":
         return "…", "warn", "this run has not ended"
+    if summary.failure == STOPPED:
+        return "…", "warn", "stopped from outside"
     if summary.failure is not None:
         return "✗", "bad", f"failed: {summary.failure}"
     return _MARKS[summary.correct]
@@ -137,6 +139,8 @@ def _said(summary: TraceSummary) -> tuple[str, str]:
     if summary.state != "ended":
         return summary.wrong, "bad" if summary.state == "broken" else "warn"
     torn, plain = (f" ({summary.wrong})", "warn") if summary.wrong else ("", "less")
+    if summary.failure == STOPPED:
+        return f"{STOPPED} from outside, as by Ctrl-C{torn}", "warn"
     if summary.failure is not None:
         left_out = ", left out of training" if summary.timed_out else ""
         return f"{summary.failure}{left_out}: {one_line(summary.message, LONGEST_SAID)}{torn}", "bad"

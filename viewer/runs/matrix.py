@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from viewer.html import figure
 from viewer.means import mean
+from viewer.reading import STOPPED
 from viewer.runs.question_tree import DesignOnDisk, RunOfDesign, TreeOnDisk
 from viewer.runs.tree_credit import Credit, Credited
 from workflow.graph import structure
@@ -236,6 +237,8 @@ def _mark(design: DesignOnDisk, run: RunOfDesign) -> tuple[str, str, str]:
         return "!", "bad", f"broken: {summary.wrong}"
     if summary.state == "unfinished":
         return "…", "warn", "not ended"
+    if summary.failure == STOPPED:
+        return "…", "warn", STOPPED
     if summary.failure is not None:
         return "✗", "bad", "timed out" if summary.timed_out else summary.failure.replace("_", " ")
     if summary.correct is None:

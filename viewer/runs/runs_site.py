@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 
 from designer.sample import Design
 from trainer.disk import plain_files
-from viewer.reading import read_run
+from viewer.reading import read_run, stamp
 from viewer.run import KeptRuns, Words, compare_page, run_page
 from viewer.runs.list_page import list_page
 from viewer.runs.matrix import best_and_worst
@@ -69,9 +69,11 @@ class RunsSite:
             parsed(rest)
             return self.index.version()
         if kind == "run":
-            return _stamp(self._trace(_from(rest)[0]))
+            path = _from(rest)[0]
+            file = self._trace(path)
+            return f"{_stamp(file)} {_stamp_if_there(_record_beside(file))} {self.index.graded(path)}"
         if kind == "compare":
-            return " ".join(_stamp(self._trace(path)) for path in _both(rest))
+            return " ".join(f"{_stamp(self._trace(path))} {self.index.graded(path)}" for path in _both(rest))
         if kind == "tree":
             return _folder_stamp(self._question(rest))
         raise _nowhere(route)
@@ -116,13 +118,22 @@ class RunsSite:
         path, first = _from(path)
         file = self._trace(path)
         design = _design_beside(file)
-        graph = design.graph if design is not None else None
-        return run_page(self._kept.of(file), graph=graph, words=self._words, base=f"run/{path}", first=first)
+        return run_page(
+            self._kept.of(file),
+            graph=design.graph if design is not None else None,
+            graph_of=design.source if design is not None else None,
+            words=self._words,
+            base=f"run/{path}",
+            first=first,
+            correct=self.index.graded(path),
+        )
 
     def _compare(self, left: str, right: str) -> Page:
         files = self._trace(left), self._trace(right)
         routes = f"run/{left}", f"run/{right}"
-        return compare_page(read_run(files[0]), read_run(files[1]), names=(left, right), routes=routes)
+        correct = self.index.graded(left), self.index.graded(right)
+        reads = read_run(files[0]), read_run(files[1])
+        return compare_page(*reads, names=(left, right), routes=routes, correct=correct)
 
     def _trace(self, path: str) -> Path:
         """A trace file by the end of its route."""
@@ -186,20 +197,31 @@ def _is(kind: Callable[[int], bool], path: Path) -> bool:
 
 
 def _stamp(file: Path) -> str:
-    found = file.lstat()
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return stamp(file.lstat())
 
 
 def _folder_stamp(folder: Path) -> str:
     told = hashlib.blake2b(digest_size=12)
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            found = entry.stat(follow_symlinks=False)
-            told.update(f"{os.fsencode(entry.name)!r} {found.st_size} {found.st_mtime_ns}\n".encode())
+            told.update(f"{os.fsencode(entry.name)!r} {stamp(entry.stat(follow_symlinks=False))}\n".encode())
     return told.hexdigest()
 
 
 def _design_beside(file: Path) -> Design | None:
     """The design that a run of a training step executed, where its record is there."""
+    record = _record_beside(file)
+    return None if record is None else design_of(record)[0]
+
+
+def _record_beside(file: Path) -> Path | None:
+    """Where the record of a run's design lies, if the run has the name of one of a training step."""
     name, found, _ = file.name.partition("-execution-")
-    return design_of(file.with_name(f"{name}.json"))[0] if found else None
+    return file.with_name(f"{name}.json") if found else None
+
+
+def _stamp_if_there(file: Path | None) -> str:
+    try:
+        return "-" if file is None else _stamp(file)
+    except OSError:
+        return "-"

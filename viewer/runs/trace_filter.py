@@ -12,10 +12,11 @@ from typing import Any, get_args
 from urllib.parse import parse_qsl, urlencode
 
 from viewer.html import folded
+from viewer.reading import STOPPED
 from viewer.sites import NoSuchPage
 from workflow.failures import FailureKind
 
-FAILURES: tuple[str, ...] = (*get_args(FailureKind), "any", "none")
+FAILURES: tuple[str, ...] = (*get_args(FailureKind), STOPPED, "any", "none")
 ORDERS = {
     "newest": "mtime_ns DESC, path",
     "oldest": "mtime_ns, path",
@@ -42,7 +43,7 @@ class TraceFilter:
     """Words, all of which stand in the question, the answer, the agents' names or the failure's message, without regard
     to case and accents."""
     failure: str = ""
-    """A kind; `any` for some failure, `none` for a run that ended without one."""
+    """A kind, or `stopped`; `any` for some failure, `none` for a run that ended without one."""
     state: str = ""
     """`ended`, `unfinished` or `broken`; `not-whole` for the last two and for those whose last line is cut short."""
     correct: str = ""
@@ -86,6 +87,11 @@ class TraceFilter:
         """Name and value of what it asks for."""
         kept = [each.name for each in fields(self) if each.name not in ("order", "page")]
         return [(name, _told(getattr(self, name))) for name in kept if getattr(self, name) not in ("", None)]
+
+    def told(self, name: str) -> str:
+        """The value of a field as a form has it; empty where none is given."""
+        value = getattr(self, name)
+        return "" if value is None else _told(value)
 
     def condition(self) -> tuple[str, list[Any]]:
         """What stands behind WHERE, and the values of its question marks."""
@@ -132,7 +138,11 @@ def _literal(word: str) -> str:
 
 
 def _told(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as `parsed` reads it: the very same number."""
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def parsed(query: str) -> TraceFilter:

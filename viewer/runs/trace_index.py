@@ -109,6 +109,10 @@ class TraceIndex:
     def totals(self, wanted: TraceFilter) -> Totals:
         return self._ask(lambda sql: index_answers.totals(sql, wanted))
 
+    def graded(self, path: str) -> bool | None:
+        """Whether an evaluation in the folder calls a trace's attempt correct; None where none says so, or not yet."""
+        return self._ask(lambda sql: index_answers.graded(sql, path))
+
     def _ask(self, question: Callable[[sqlite3.Connection], Result]) -> Result:
         """Ask twice, as the first time may find the index damaged, which makes it anew."""
         try:

@@ -6,18 +6,22 @@ read by the pages of single runs.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from trainer.disk import plain_files
 from viewer.means import mean
-from viewer.reading import kind_of
+from viewer.reading import kind_of, kind_of_failure, stamp
+from workflow.failures import Failure
 
 WHOLE = 4 << 20
 """Bytes of a trace that is read whole; of a longer one, its beginning and its end."""
@@ -93,13 +97,13 @@ def step_folder(traces: Path, step: int) -> Path:
 
 
 def version(folder: Path) -> str:
-    """Another text once there is more in a step's folder. Raises OSError where there is none."""
-    told = [f"{os.stat(folder).st_mtime_ns}"]
+    """Another text once there is something else in a step's folder. Raises OSError where there is none."""
+    told = hashlib.blake2b(f"{os.stat(folder).st_mtime_ns}".encode(), digest_size=12)
     for _, place in _questions(folder):
         with os.scandir(place) as entries:
-            sizes = [entry.stat(follow_symlinks=False).st_size for entry in entries]
-        told.append(f"{len(sizes)}.{sum(sizes)}")
-    return "/".join(told)
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                told.update(f"{os.fsencode(entry.name)!r} {stamp(entry.stat(follow_symlinks=False))}\n".encode())
+    return told.hexdigest()
 
 
 def questions_of(folder: Path) -> list[QuestionSummary]:
@@ -148,14 +152,22 @@ def read_summary(path: Path, design: int, execution: int) -> tuple[RunSummary, s
     return RunSummary(**found, tool_calls=tools if whole else None), question
 
 
-def sampled_tool_calls(folder: Path, most: int) -> tuple[int, int]:
-    """Tool calls in at most so many runs of a step, taken evenly from all of them; and how many runs that were.
-    Raises OSError."""
+def sampled(folder: Path, most: int) -> list[Path]:
+    """At most so many runs of a step, taken evenly from all of them. Raises OSError."""
     paths = [
         place / name for _, place in _questions(folder) for name in sorted(os.listdir(place)) if _RUN.fullmatch(name)
     ]
-    every = max(1, -(-len(paths) // most))
-    found = [read_summary(path, 0, 0)[0] for path in paths[::every]]
+    return paths[:: max(1, -(-len(paths) // most))]
+
+
+def version_of(paths: Iterable[Path]) -> str:
+    """Another text once these are other files, or hold something else. Raises OSError where one is gone."""
+    return "/".join(f"{path} {stamp(path.lstat())}" for path in paths)
+
+
+def tool_calls_in(paths: Iterable[Path]) -> tuple[int, int]:
+    """Tool calls in those of the runs that have ended, and how many runs that were."""
+    found = [read_summary(path, 0, 0)[0] for path in paths]
     counted = [run.tool_calls for run in found if run.ended and run.tool_calls is not None]
     return sum(counted), len(counted)
 
@@ -191,7 +203,11 @@ def _event(line: bytes) -> dict[str, Any]:
 def _failed(failure: Any) -> dict[str, str]:
     if not isinstance(failure, dict):
         return {}
-    return {"failure": str(failure.get("kind", "unknown")), "message": str(failure.get("message", ""))}
+    told = {"failure": str(failure.get("kind", "unknown")), "message": str(failure.get("message", ""))}
+    try:
+        return told | {"failure": kind_of_failure(Failure.model_validate(failure))}
+    except ValidationError:
+        return told
 
 
 def _rewarded(event: dict[str, Any]) -> dict[str, Any]:

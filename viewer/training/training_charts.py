@@ -189,8 +189,6 @@ def _updates(panels: Panels) -> list[Panel]:
 
 
 def _time(panels: Panels) -> list[Panel]:
-    overlap = any(report.age for report in panels.run.steps)
-
     def budget(report: StepReport) -> Values:
         spent = report.timings
         return {"rollout": spent.rollout_s, "update": spent.update_s, "save": spent.save_s, "sync": spent.sync_s}
@@ -200,7 +198,9 @@ def _time(panels: Panels) -> list[Panel]:
             "Seconds of a step",
             "By what they went into."
             + (
-                " Rollouts and updates went on side by side: they add up to more than the step took." if overlap else ""
+                " Rollouts and updates went on side by side: they add up to more than the step took."
+                if panels.run.side_by_side
+                else ""
             ),
             budget,
         ),

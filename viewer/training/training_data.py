@@ -22,7 +22,8 @@ from pydantic import ValidationError
 from trainer.config import ConfigError, TrainConfig, read_config
 from trainer.disk import plain_files
 from trainer.run import CHECKPOINTS, CONFIG, METRICS, TRACES, StepReport
-from viewer.means import mean
+from viewer.means import MOST, mean, no_count
+from viewer.reading import stamp
 
 LONGEST_LINE = 32 << 20
 """Bytes of a step's report."""
@@ -103,6 +104,12 @@ class TrainingRun:
         return self.steps[-1].step + 1 if self.steps else 0
 
     @property
+    def side_by_side(self) -> bool:
+        """Whether the rollouts of later steps went on beside the updates of earlier ones (`cluster.staleness`)."""
+        set_so = self.config is not None and self.config.cluster.staleness > 0
+        return set_so or any(report.age for report in self.steps)
+
+    @property
     def name(self) -> str:
         return "/".join(self.folder.absolute().parts[-2:])
 
@@ -120,7 +127,7 @@ def read_run(folder: Path) -> TrainingRun:
         config=config,
         config_text=text,
         config_problems=problems,
-        total=config.steps if config is not None else _steps_in(text),
+        total=config.steps if config is not None and config.steps < MOST else _steps_in(text),
         checkpoints=_numbers(folder / CHECKPOINTS),
         traced=_numbers(folder / TRACES),
     )
@@ -132,11 +139,9 @@ def version(folder: Path) -> str:
     told = []
     for name in (METRICS, CONFIG, TRACES, CHECKPOINTS):
         try:
-            found = os.stat(folder / name)
+            told.append(stamp(os.stat(folder / name)))
         except OSError:
             told.append("-")
-            continue
-        told.append(f"{found.st_size}.{found.st_mtime_ns}")
     return "/".join(told)
 
 
@@ -183,6 +188,14 @@ def _report(line: bytes | None) -> StepReport:
     """Raises ValueError, which says what is wrong with the line."""
     if line is None:
         raise ValueError(f"it has more than {LONGEST_LINE:,} bytes")
+    report = _valid(line)
+    if wrong := no_count(report):
+        raise ValueError(wrong)
+    return report
+
+
+def _valid(line: bytes) -> StepReport:
+    """Raises ValueError."""
     try:
         return StepReport.model_validate_json(line)
     except ValidationError as error:
@@ -222,7 +235,7 @@ def _steps_in(text: str) -> int | None:
         steps = tomllib.loads(text).get("steps")
     except (ValueError, RecursionError):
         return None
-    return steps if type(steps) is int and steps > 0 else None
+    return steps if type(steps) is int and 0 < steps < MOST else None
 
 
 def _numbers(folder: Path) -> list[int]:

@@ -14,6 +14,7 @@ from typing import get_args
 from trainer.credit import active_roles
 from trainer.run import StepReport
 from viewer.html import one_line, render
+from viewer.means import mean
 from viewer.sites import Page, link
 from viewer.training.step_page import question_route, run_route
 from viewer.training.step_traces import QuestionSummary
@@ -89,8 +90,8 @@ def training_page(run: TrainingRun, read_step: ReadStep, count_tools: CountTools
         last=last,
         next_roles=_next_roles(run),
         left_s=_left_s(run),
-        spent_s=sum(map(took, run.steps)),
-        took=took,
+        spent_s=sum(took(report, run.side_by_side) for report in run.steps),
+        took=lambda report: took(report, run.side_by_side),
         stages=rows[-STAGES_SHOWN:],
         stages_left=max(0, len(rows) - STAGES_SHOWN),
         sections=sections(panels, tools),
@@ -193,10 +194,16 @@ def _next_roles(run: TrainingRun) -> list[str]:
     return sorted(active_roles(run.done, config.schedule, config.stage_length))
 
 
-def took(report: StepReport) -> float:
-    """Seconds of a step: the sum of its parts."""
+def took(report: StepReport, side_by_side: bool) -> float:
+    """Seconds of a step: of its rollout and its update, or of the longer one of the two where they went on side by
+    side (`trainer.predict.simulate` counts so), then of what came after them."""
     spent = report.timings
-    return sum(filter(math.isfinite, (spent.rollout_s, spent.update_s, spent.save_s, spent.sync_s)))
+    both, after = _finite(spent.rollout_s, spent.update_s), _finite(spent.save_s, spent.sync_s)
+    return (max(both, default=0.0) if side_by_side else sum(both)) + sum(after)
+
+
+def _finite(*seconds: float) -> list[float]:
+    return [each for each in seconds if math.isfinite(each)]
 
 
 def _left_s(run: TrainingRun) -> float | None:
@@ -204,4 +211,4 @@ def _left_s(run: TrainingRun) -> float | None:
     last = run.steps[-PACE:]
     if run.total is None or not last or run.done >= run.total:
         return None
-    return sum(map(took, last)) / len(last) * (run.total - run.done)
+    return mean([took(report, run.side_by_side) for report in last]) * (run.total - run.done)

@@ -44,7 +44,8 @@ class TrainingSite:
         self._words, self._version = words, ""
         self._run: TrainingRun | None = None
         self._summaries: OrderedDict[int, tuple[str, list[QuestionSummary]]] = OrderedDict()
-        self._tools: dict[int, float | None] = {}
+        self._tools: dict[int, tuple[str, float | None]] = {}
+        """Tool calls per run by step, with what tells the files in which they were counted."""
         self._runs: RunsSite | None = None
         self._lock = threading.RLock()  # a server asks from several threads
         self.run()
@@ -117,13 +118,16 @@ class TrainingSite:
 
     def _tool_calls(self, step: int, runs: int) -> float | None:
         """Per run, of a step that is done."""
-        if step not in self._tools:
-            try:
-                calls, counted = step_traces.sampled_tool_calls(step_folder(self.traces, step), runs)
-            except OSError:
-                return None
-            self._tools[step] = calls / counted if counted else None
-        return self._tools[step]
+        try:
+            paths = step_traces.sampled(step_folder(self.traces, step), runs)
+            version = step_traces.version_of(paths)
+        except OSError:
+            return None
+        known = self._tools.get(step)
+        if known is None or known[0] != version:
+            calls, counted = step_traces.tool_calls_in(paths)
+            known = self._tools[step] = version, calls / counted if counted else None
+        return known[1]
 
     def _of_runs(self, route: str) -> RunsSite:
         """Raises `NoSuchPage`."""

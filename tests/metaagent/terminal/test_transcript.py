@@ -11,7 +11,7 @@ from rich.console import Console
 from metaagent.terminal.console import ExitCode, Stop, stdout
 from metaagent.terminal.transcript import print_transcript, read_trace, trace_document
 from workflow.completion import ChatMessage, Completion, Usage
-from workflow.failures import LimitExceeded
+from workflow.failures import LimitExceeded, ProgramFailed, stopped
 from workflow.trace import (
     AgentTurn,
     Answered,
@@ -173,6 +173,18 @@ def test_failures_are_told() -> None:
         "  limit_exceeded: limit agent_calls=2 exceeded",
     ):
         assert piece in text
+
+
+def test_a_run_that_was_stopped_is_not_called_a_failure() -> None:
+    start = RunStarted(run_id="r", question="Q?", engine="e")
+    told = transcript([start, RunEnded(failure=stopped().record())])
+    assert "Stopped" in told
+    assert "which is not the program's doing" in told
+    assert "Failed" not in told
+    own = ProgramFailed("Cancelled", "the run was cancelled", 3).record()
+    told = transcript([start, RunEnded(failure=own)])
+    assert "Failed" in told
+    assert "Stopped" not in told
 
 
 def test_candidates_are_folded_under_their_call_unless_asked_for() -> None:
