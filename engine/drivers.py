@@ -18,7 +18,7 @@ from engine.protocol import Engine, SteppingEngine
 from engine.session import Run, Session, Sink
 from workflow import bridge
 from workflow.completion import Completion, CompletionRequest, Sampling
-from workflow.failures import EngineFailed, Failure, MetaAgentError, ProgramFailed
+from workflow.failures import EngineFailed, Failure, MetaAgentError, ProgramFailed, stopped
 from workflow.game import Game
 from workflow.limits import Limits
 from workflow.messages import Context, Message
@@ -125,7 +125,7 @@ async def run_workflow(
         message: Message = await _within_wall(NodeCall(node, Context.for_question(question)), session)
         answer = message.content
     except asyncio.CancelledError:
-        session.finish(failure=ProgramFailed("Cancelled", "the run was cancelled").record())
+        session.finish(failure=stopped().record())
         raise
     except Exception as error:
         failure = _failure(error)
