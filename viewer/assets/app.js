@@ -42,6 +42,7 @@
     const asked = (shown = { route, version: null });
     const open = keep ? [...main.querySelectorAll("details[open][id]")].map((each) => each.id) : [];
     const typed = keep ? [...main.querySelectorAll("[data-filter]")].map((each) => each.value) : [];
+    const aside = keep ? [...main.querySelectorAll("[data-graph]")].map((each) => each.scrollLeft) : [];
     const focused = keep && main.contains(document.activeElement) ? document.activeElement.id : "";
     const at = keep ? scrollY : 0;
     try {
@@ -75,6 +76,7 @@
         narrow(each);
       }
     });
+    main.querySelectorAll("[data-graph]").forEach((each, place) => place < aside.length && (each.scrollLeft = aside[place]));
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
     scrollTo(0, at);
     if (!keep) main.focus({ preventScroll: true });
@@ -207,6 +209,17 @@
     }
     holder.querySelector("svg")?.remove();
     holder.append(picture);
+    scrolls(holder, told.title || "graph");
+    const start = told.nodes.find((node) => !node.group);
+    if (start) holder.scrollLeft = graph.node(start.id).x - holder.clientWidth / 2;
+  }
+
+  // What is wider than its box is scrolled there, with a finger or with arrow keys.
+  function scrolls(holder, name) {
+    if (holder.scrollWidth <= holder.clientWidth) return ["tabindex", "role", "aria-label"].forEach((each) => holder.removeAttribute(each));
+    holder.setAttribute("tabindex", "0");
+    holder.setAttribute("role", "group");
+    holder.setAttribute("aria-label", name + ", wider than its box");
   }
 
   function drawNode({ node, x, y, width: w, height: h }, picture) {
@@ -351,6 +364,7 @@
   document.getElementById("help").addEventListener("click", () => keys.showModal());
   keys.addEventListener("click", () => keys.close());
   dark.addEventListener("change", redraw);
+  addEventListener("resize", () => main.querySelectorAll("[data-graph]").forEach((each) => scrolls(each, json(each).title || "graph")));
   addEventListener("hashchange", moved);
   show(routeNow(), false).then(follow);
 })();

@@ -48,7 +48,7 @@ class Review(Part):
         who, inner, reviews = state
         ended = self.parts[who].over(inner)
         well = (self._most is None or reviews >= self._most, self.parts[1].accepts(inner) is not False)[who]
-        return (ended & WELL if well else 0) | ended & BROKEN
+        return (ended & WELL if well else 0) | (BROKEN if ended & BROKEN or (ended and self.may_break) else 0)
 
 
 class Beside(Part):
