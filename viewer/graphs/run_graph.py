@@ -233,19 +233,16 @@ class _Drawing:
 
     def _untaken(self) -> Iterable[tuple[str, str, str]]:
         """Ways that the program had and that work did not go."""
+        at_work = {path[:length] for path in self._ran for length in range(len(path) + 1)}
         for node in self._program.parts:
             if node in self._program.mixed:
                 continue
             for way in self._program.ways(node):
-                asked = all(not end or self._was_at_work(end) for end in (way.source, way.target))
-                if asked and not self._moves.not_taken(node, way.source, way.target):
+                if {way.source, way.target} <= at_work and not self._moves.not_taken(node, way.source, way.target):
                     continue
                 for source in self._at(way.source, first=False) if way.source else self._ways_in(node):
                     for target in self._at(way.target, first=True):
                         yield source, target, way.label
-
-    def _was_at_work(self, node: Path) -> bool:
-        return any(path[: len(node)] == node for path in self._ran)
 
     def _ways_in(self, node: Path) -> list[str]:
         """Where work came from, or would have come from, when it came to a node."""

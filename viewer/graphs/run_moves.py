@@ -22,7 +22,8 @@ from workflow.trace import AgentTurn, Trace
 
 MOST_STATES = 200
 """Explanations that are followed side by side."""
-MOST_TURNS = 20_000
+MOST_STEPS = 200_000
+"""Of all explanations together."""
 _FROM = "### From "
 """Above what an agent is shown of another (`workflow.agent.FROM`)."""
 _RUNS = re.compile(r"\b(?:run|process|run_with_context|steps|getattr|attrgetter|methodcaller|Context)\b")
@@ -47,6 +48,8 @@ class Moves:
     _sure: Counter[tuple[Path, str, Path, Path, str]] = field(default_factory=Counter)
     _perhaps: set[tuple[Path, str, Path, Path, str]] = field(default_factory=set)
 
+    _taken: set[tuple[Path, Path, Path]] = field(default_factory=set)
+
     def note(self, index: int, explanations: Sequence[tuple[Move, ...]]) -> None:
         counts = [Counter(moves) for moves in explanations]
         sure, some = counts[0].copy(), counts[0].copy()
@@ -55,6 +58,7 @@ class Moves:
             some |= each
         self.by_turn[index] = tuple(sure)
         self._sure.update({(move.node, *move[2:]): times for move, times in sure.items()})
+        self._taken.update((move.node, move.source, move.target) for move in some if move.kind == "way")
         self._perhaps.update((move.node, *move[2:]) for move in some - sure)
 
     def count(self, node: Path, kind: str) -> int | None:
@@ -73,12 +77,7 @@ class Moves:
 
     def not_taken(self, node: Path, source: Path, target: Path) -> bool:
         """Whether work certainly did not go this way."""
-        taken = (each for some in (self._sure, self._perhaps) for each in some)
-        return (
-            self.known
-            and node not in self.open
-            and not any(each[:4] == (node, "way", source, target) for each in taken)
-        )
+        return self.known and node not in self.open and (node, source, target) not in self._taken
 
 
 def moves_of(trace: Trace, acts: Sequence[Act], graph: GraphNode) -> Moves:
@@ -87,9 +86,7 @@ def moves_of(trace: Trace, acts: Sequence[Act], graph: GraphNode) -> Moves:
     if program is None or any(len(act.path) >= DEEPEST for act in acts):
         return Moves()
     turns = [turn for turn in _turns(trace, acts, program) if _holds(program, turn.path)]
-    if len(turns) > MOST_TURNS:
-        return Moves()
-    states: dict[State, int] = {(): 0}
+    steps, states = 0, {(): 0}
     layers: list[list[tuple[int, int, tuple[Move, ...]]]] = []
     for turn in turns:
         after: dict[State, int] = {}
@@ -97,7 +94,8 @@ def moves_of(trace: Trace, acts: Sequence[Act], graph: GraphNode) -> Moves:
         for state, at in states.items():
             for then, moves in program.go(state, turn, 0):
                 arcs.append((at, after.setdefault(then, len(after)), moves))
-        if not 0 < len(after) <= MOST_STATES:
+        steps += len(arcs)
+        if not 0 < len(after) <= MOST_STATES or steps > MOST_STEPS:
             return Moves(too_many=bool(after))
         layers.append(arcs)
         states = after
