@@ -457,3 +457,58 @@ def test_long_names_do_not_widen_a_page_beyond_a_phone(what: str, browser: Brows
             browser.ask_no_more()
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+READABLE = """
+const box = document.querySelector(".graph"), picture = box.querySelector("svg");
+const scale = picture.getBoundingClientRect().width / picture.viewBox.baseVal.width;
+const sizes = [...picture.querySelectorAll("text")].map((each) => parseFloat(getComputedStyle(each).fontSize) * scale);
+const ticks = [...document.querySelectorAll(".ticks i")].filter((each) => each.offsetParent);
+const places = ticks.map((each) => each.getBoundingClientRect());
+const question = picture.querySelector(".node.end").getBoundingClientRect();
+const seen = box.getBoundingClientRect();
+return {
+  least: Math.min(...sizes), page: document.documentElement.scrollWidth,
+  wider: box.scrollWidth > box.clientWidth, reached: box.tabIndex,
+  overlap: places.some((each, at) => at && each.left < places[at - 1].right),
+  ticks: ticks.length, alike: ticks.length - new Set(ticks.map((each) => each.textContent)).size,
+  sees_question: question.left >= seen.left && question.right <= seen.right,
+};
+"""
+
+
+@pytest.mark.parametrize(("width", "wider", "ticks"), [(360, True, 2), (1200, True, 5)])
+def test_a_wide_graph_and_the_time_line_can_be_read_at_any_width(
+    width: int, wider: bool, ticks: int, browser: Browser, tmp_path: Path
+) -> None:
+    turns = [turn(f"vote/Solver number {number}[{number}]", 0.001 * number, 0.026) for number in range(12)]
+    phone = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    try:
+        browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        shown_as_file(browser, trace_file(tmp_path / "run.jsonl", made(*turns).trace), tmp_path)
+        browser.until(lambda: browser.count(".graph svg text"), "no graph is drawn")
+        told = browser.driver.execute_script(READABLE)
+        assert told.pop("least") > 10.9
+        assert told.pop("page") <= width
+        assert told == {
+            "wider": wider,
+            "reached": 0 if wider else -1,
+            "overlap": False,
+            "ticks": ticks,
+            "alike": 0,
+            "sees_question": True,
+        }
+        box = browser.driver.find_element(By.CSS_SELECTOR, ".graph")
+        before = browser.driver.execute_script("arguments[0].focus(); return arguments[0].scrollLeft", box)
+        browser.press(Keys.ARROW_RIGHT)
+        browser.until(
+            lambda: browser.driver.execute_script("return arguments[0].scrollLeft", box) > before, "no key scrolls"
+        )
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_narrow_graph_is_no_stop_for_the_keyboard(browser: Browser, tmp_path: Path) -> None:
+    shown_as_file(browser, trace_file(tmp_path / "run.jsonl", made(turn("w/A")).trace), tmp_path)
+    browser.until(lambda: browser.count(".graph svg text"), "no graph is drawn")
+    assert browser.count(".graph[tabindex]") == 0

@@ -188,3 +188,9 @@ def test_the_text_itself_is_coloured_where_the_texts_of_tokens_are_known() -> No
 def test_texts_that_are_not_one_for_each_token_are_not_shown(words: Any) -> None:
     assert heat_of([-1.0, -2.0], [1, 2], words).text is None
     assert heat_of([-1.0, -2.0], [1], lambda ids: ["x"]).text is None
+
+
+@pytest.mark.parametrize("total", [1e-9, 4e-6, 0.003, 0.026, 0.04, 1.0, 9.99, 11.0, 119.0, 120.0, 500.0, 1e6])
+def test_ticks_differ_as_they_are_written(total: float) -> None:
+    told = [text for _, text in time_line(made(turn("w/A", 0, total)).trace, lambda path: path).ticks]
+    assert len({*told}) == len(told) >= 2

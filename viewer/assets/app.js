@@ -48,7 +48,8 @@
   const KEPT = {
     details: [() => true, (each) => each.open, (each, open) => (each.open = open)],
     "[data-filter]": [(each) => each.value, (each) => each.value, (each, value) => { each.value = value; narrow(each); }],
-    "pre,.wide,.graph,figure": [(each) => each.scrollTop || each.scrollLeft, (each) => [each.scrollLeft, each.scrollTop], (each, at) => each.scrollTo(...at)],
+    ".graph": [() => true, (each) => each.scrollLeft, (each, at) => (each.scrollLeft = at)],
+    "pre,.wide,figure": [(each) => each.scrollTop || each.scrollLeft, (each) => [each.scrollLeft, each.scrollTop], (each, at) => each.scrollTo(...at)],
     ".item,[id]": [(each) => each.classList.contains("here"), () => true, mark],
     "a,button,input,select,summary,[tabindex]": [(each) => each === document.activeElement, () => true, (each) => each.focus({ preventScroll: true })],
   };
@@ -233,6 +234,17 @@
     }
     holder.querySelector("svg")?.remove();
     holder.append(picture);
+    scrolls(holder, told.title || "graph");
+    const start = told.nodes.find((node) => !node.group);
+    if (start) holder.scrollLeft = graph.node(start.id).x - holder.clientWidth / 2;
+  }
+
+  // What is wider than its box is scrolled there, with a finger or with arrow keys.
+  function scrolls(holder, name) {
+    if (holder.scrollWidth <= holder.clientWidth) return ["tabindex", "role", "aria-label"].forEach((each) => holder.removeAttribute(each));
+    holder.setAttribute("tabindex", "0");
+    holder.setAttribute("role", "group");
+    holder.setAttribute("aria-label", name + ", wider than its box");
   }
 
   function drawNode({ node, x, y, width: w, height: h }, picture) {
@@ -384,6 +396,7 @@
   document.getElementById("help").addEventListener("click", () => keys.showModal());
   keys.addEventListener("click", () => keys.close());
   dark.addEventListener("change", redraw);
+  addEventListener("resize", () => main.querySelectorAll("[data-graph]").forEach((each) => scrolls(each, json(each).title || "graph")));
   addEventListener("hashchange", moved);
   show(routeNow(), false).then(follow);
 })();

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from viewer.graphs.run_order import bare
+from viewer.graphs.run_order import TASK, bare
 from workflow.graph import GraphNode
 
 MOST_NODES = 2_000
 """Nodes of a program that are looked at."""
+_MOST_PATHS = 16
 _BEHIND = 1e-6
 """What keeps nodes that belong behind the same one in their order."""
-TASK = "task"
-"""What a program starts by itself, as with `asyncio.gather`, runs under this name and an index."""
 
 Path = tuple[str, ...]
 
@@ -39,26 +38,48 @@ class ProgramGraph:
     """By node, in order; of nodes with one name, which run under one path, the first."""
     places: dict[tuple[Path, str], Path] = field(default_factory=dict)
     """Of the parts of an `AgentGraph`, by the names that its edges have for them."""
+    steps: dict[Path, list[Path]] = field(default_factory=dict)
+    """By node: its children in order, those that are there more than once included."""
+    shorter: dict[Path, Path] = field(default_factory=dict)
+    """Nodes by the paths under which they run where own code calls own code, which leaves out the latter's name."""
+    mixed: set[Path] = field(default_factory=set)
+    """Under which several nodes run that are not alike: here is the first of them."""
 
     def find(self, path: Path) -> Path | None:
         """The node that ran under this path; None where the program, as it was described, has none such."""
         plain = tuple(part for part in path if bare(part) != TASK) if path not in self.nodes else path
-        return plain if plain in self.nodes else None
+        return plain if plain in self.nodes else self.shorter.get(plain)
+
+    def runs_as(self, path: Path) -> set[Path]:
+        """All paths under which a node may run."""
+        found = {path[:1]}
+        for length in range(1, len(path)):
+            own = all(self._is_own(path[:end]) for end in (length, length + 1))
+            longer = {(*each, path[length]) for each in found}
+            found = longer | found if own and len(found) < _MOST_PATHS else longer
+        return found
+
+    def _is_own(self, path: Path) -> bool:
+        return path in self.nodes and self.nodes[path].base == "WorkflowNode"
 
     def agents(self) -> list[Path]:
         return [path for path, node in self.nodes.items() if node.base == "AgentNode"]
 
     def ways(self, path: Path) -> list[Way]:
         """How work can go between the parts of a node. Nothing for a node whose own code decides."""
-        node, parts = self.nodes[path], self.parts.get(path, [])
+        return [
+            way for way in self._ways(path) if all(not end or end in self.nodes for end in (way.source, way.target))
+        ]
+
+    def _ways(self, path: Path) -> list[Way]:
+        node, parts, steps = self.nodes[path], self.parts.get(path, []), self.steps.get(path, [])
         if node.base in ("Workflow", "ConditionalWorkflow", "LoopWorkflow"):
-            conditions = [self.nodes[part].condition for part in parts]
-            labels = [f"if {condition}" if condition else "" for condition in conditions]
-            found = [Way(a, b, label) for (a, b), label in zip(pairwise(parts), labels[1:], strict=True)]
-            again = [Way(parts[-1], parts[0], "again")] if parts and node.base == "LoopWorkflow" else []
-            return [*(Way((), part, label) for part, label in zip(parts[:1], labels, strict=False)), *found, *again]
+            labels = [f"if {child.condition}" if child.condition else "" for child in node.children]
+            found = [Way(a, b, label) for (a, b), label in zip(pairwise(steps), labels[1:], strict=True)]
+            again = [Way(steps[-1], steps[0], "again")] if steps and node.base == "LoopWorkflow" else []
+            return [*(Way((), part, label) for part, label in zip(steps[:1], labels, strict=False)), *found, *again]
         if node.base == "RouterNode":
-            return [Way((), part, self.nodes[part].condition) for part in parts]
+            return [Way((), part, child.condition) for part, child in zip(steps, node.children, strict=True)]
         if node.base == "AgentGraph":
             place = {name: part for (owner, name), part in self.places.items() if owner == path} | {"": ()}
             return [
@@ -130,29 +151,39 @@ class ProgramGraph:
         return found
 
 
+def roots_of(graph: GraphNode) -> list[GraphNode]:
+    """What the program runs itself."""
+    return graph.children if graph.kind == "Program" and graph.base == "WorkflowNode" else [graph]
+
+
 def program_graph(graph: GraphNode) -> ProgramGraph:
     """What a program is made of, by path. A program that runs several workflows is no node of its own."""
     found = ProgramGraph()
     todo: list[tuple[Path, GraphNode]]
-    roots = graph.children if graph.kind == "Program" and graph.base == "WorkflowNode" else [graph]
-    todo = [((root.name,), root) for root in roots]
+    todo = [((root.name,), root) for root in roots_of(graph)]
     while todo and len(found.nodes) < MOST_NODES:
         path, node = todo.pop(0)
+        if path in found.nodes and node != found.nodes[path]:
+            found.mixed.add(path)
         if path in found.nodes or node.detail == "(itself again)":
             continue
         found.nodes[path] = node
-        below = list(_paths(path, node))
+        below = list(paths_of(path, node))
         for child_path, child in below:
             found.places.setdefault((path, child.place), child_path)
+        found.steps[path] = [part for part, _ in below]
         if below:
             found.parts[path] = list(dict.fromkeys(part for part, child in below if child.detail != "(itself again)"))
         todo += below
     for path, parts in found.parts.items():
         found.parts[path] = [part for part in parts if part in found.nodes]
+    for path in found.nodes:
+        for each in found.runs_as(path):
+            found.shorter.setdefault(each, path)
     return found
 
 
-def _paths(path: Path, node: GraphNode) -> list[tuple[Path, GraphNode]]:
+def paths_of(path: Path, node: GraphNode) -> list[tuple[Path, GraphNode]]:
     """The children with their paths, as `workflow.scheduler` makes them: members that run side by side are counted."""
     found: list[tuple[Path, GraphNode]] = []
     beside = 0

@@ -12,20 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from viewer.graphs.layout_cost import layout_cost
-from viewer.graphs.program_graph import TASK, Path, ProgramGraph, program_graph
-from viewer.graphs.run_order import Order, Paths, Place, acts_of, bare, order_of
-from viewer.graphs.run_places import (
-    LONGEST_LABEL,
-    Done,
-    activations,
-    ending,
-    lines_of,
-    name_of,
-    passes,
-    state_of,
-    times,
-    what_was_done,
-)
+from viewer.graphs.program_graph import Path, ProgramGraph, program_graph
+from viewer.graphs.run_moves import Moves, moves_of
+from viewer.graphs.run_order import TASK, Arrival, Order, Paths, Place, acts_of, bare, order_of
+from viewer.graphs.run_places import LONGEST_LABEL, Done, ending, lines_of, name_of, state_of, what_was_done
+from viewer.graphs.run_words import arrow_label, frame_title
 from viewer.html import one_line
 from viewer.reading import Outcome
 from workflow.graph import GraphNode
@@ -38,12 +29,6 @@ MOST_COST = 5_000
 _START, _END, _MORE = ((), "start"), ((), "end"), ((), "more")
 _NESTING = ("RouterNode", "EnsembleNode", "DebateNode", "ReflectionNode", "LoopWorkflow", "AgentGraph")
 """Nodes that are drawn as a frame even around a single box."""
-_COUNTED = {
-    "LoopWorkflow": (0, "pass", "passes"),
-    "DebateNode": (0, "round", "rounds"),
-    "ReflectionNode": (1, "review", "reviews"),
-}
-"""What one activation of a node's part means, and which part that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +44,20 @@ def run_graph(
     graph: GraphNode | None = None,
     outcome: Outcome | None = None,
     goto: Callable[[int], str | None] = lambda index: f"e{index}",
+    whole: bool = True,
 ) -> RunGraph:
     """`graph` is the program's, as it was described without agents. `goto` names the element of the page that shows the
-    event of an index, None where none does."""
+    event of an index, None where none does. `whole` is whether the trace holds all that was recorded."""
     names = [event.agent for event in trace.events if isinstance(event, AgentTurn)]
     names += [node.name for node in graph.walk()] if graph is not None else []
     paths = Paths(names)
     acts = acts_of(trace, paths)
     order, done = order_of(acts), what_was_done(trace, acts, paths)
     program = program_graph(graph) if graph is not None else ProgramGraph()
+    moves = moves_of(trace, acts, graph) if graph is not None and whole else Moves()
 
     def drawn(most: int) -> _Drawing:
-        drawing = _Drawing(order, done, outcome, goto)
+        drawing = _Drawing(order, moves, done, outcome, goto)
         drawing.draw(program, most)
         return drawing
 
@@ -83,9 +70,14 @@ def run_graph(
 
 class _Drawing:
     def __init__(
-        self, order: Order, done: dict[Place, Done], outcome: Outcome | None, goto: Callable[[int], str | None]
+        self,
+        order: Order,
+        moves: Moves,
+        done: dict[Place, Done],
+        outcome: Outcome | None,
+        goto: Callable[[int], str | None],
     ) -> None:
-        self._order, self._done, self._outcome, self._goto = order, done, outcome, goto
+        self._order, self._moves, self._done, self._outcome, self._goto = order, moves, done, outcome, goto
         going_on = outcome is not None and outcome.state == "open"
         self._not_asked = "no reply so far" if going_on else "not asked"
         self._program = ProgramGraph()
@@ -159,7 +151,9 @@ class _Drawing:
 
     def _unused(self, most: int) -> list[Path]:
         """Agents of the program that were never asked."""
+        asked = {path for path, _ in self._done}
         found = [path for path in self._program.agents() if path not in self._ran]
+        found = [path for path in found if asked.isdisjoint(self._program.runs_as(path))]
         if len(found) > most:
             self.notes.append(f"{len(found) - most:,} more agents that were not asked are not drawn.")
         return found[: max(0, most)]
@@ -201,82 +195,50 @@ class _Drawing:
 
     def _title(self, path: Path, node: GraphNode | None) -> list[str]:
         """Name; kind, and what the run says about a node of this kind."""
-        if node is None:
+        known = self._known.get(path, path)
+        if node is None or known in self._program.mixed:
             return [name_of(path[-1])]
-        told = [f"{node.kind}, {node.detail}" if node.detail else node.kind]
-        parts = self._program.parts.get(self._known.get(path, path), [])
-        if node.base == "RouterNode":
-            routes = {part[-1]: self._program.nodes[part].condition for part in parts}
-            taken = Counter({routes.get(to, to): n for (_, to), n in self._order.passed.get(path, Counter()).items()})
-            told += [f"took {one_line(route, 30)} {times(count)}" for route, count in taken.most_common(3)]
-        which, one, several = _COUNTED.get(node.base, (0, "", ""))
-        if one and len(parts) > which:
-            count = self._count(path, parts[which]) if node.base != "LoopWorkflow" else self._passes(path, parts)
-            told += [f"ran {count:,} {one if count == 1 else several}"] if count else []
-        return [name_of(path[-1]), " · ".join(one_line(part, LONGEST_LABEL) for part in told)]
-
-    def _count(self, path: Path, part: Path) -> int | None:
-        return activations((*path, part[-1]), part, self._program, self._done)
-
-    def _passes(self, path: Path, parts: list[Path]) -> int | None:
-        """Of a loop; by how often its first part came after others, where no part tells it by itself."""
-        count = passes(path, self._known.get(path, path), self._program, self._done)
-        passed = self._order.passed.get(path, Counter())
-        if count is None and len(parts) > 1 and {part[-1] for part in parts} <= {to for _, to in passed}:
-            count = sum(times for (_, to), times in passed.items() if to == parts[0][-1])
-        return count
+        return [name_of(path[-1]), frame_title(node, known, self._moves)]
 
     # Arrows
 
     def _arrows(self) -> None:
         taken: Counter[tuple[str, str]] = Counter()
-        labels: dict[tuple[str, str], set[str]] = defaultdict(set)
-        names, joins = self._names(), set(self._order.joins.values())
+        arrivals: dict[tuple[str, str], list[Arrival]] = defaultdict(list)
         for (source, target), count in self._order.follows.items():
             pair = self._ids[source], self._ids[target]
             taken[pair] += count
-            joined = {source, target} & joins
-            labels[pair].add("" if joined else names.get((source[0], target[0]), ""))
+            arrivals[pair] += self._order.arrivals.get((source, target), [])
         start, end = self._ids[_START], self._ids[_END]
-        for place in self._order.first:
+        for place, arrival in self._order.began:
             taken[start, self._ids[place]] += 1
-            labels[start, self._ids[place]].add(names.get(((), place[0]), ""))
+            arrivals[start, self._ids[place]].append(arrival)
         taken.update((self._ids[place], end) for place in self._order.last)
         if not self._done:
             taken[start, end] += 1
         if len(taken) > MOST_ARROWS:
             self.notes.append(f"{len(taken) - MOST_ARROWS:,} more arrows are not drawn.")
         for (source, target), count in list(taken.items())[:MOST_ARROWS]:
-            told = [*(labels[source, target] if len(labels[source, target]) == 1 else ())]
-            self._edge(source, target, " ".join([*told, *([times(count)] if count > 1 else [])]).strip(), "ran")
+            self._edge(source, target, arrow_label(count, arrivals[source, target], self._moves), "ran")
         for source, target, label in self._untaken():
             if (source, target) not in taken and len(self.edges) < MOST_ARROWS:
                 taken[source, target] = 1
                 self._edge(source, target, label, "unused")
 
     def _edge(self, source: str, target: str, label: str, state: str) -> None:
-        told: dict[str, Any] = {"label": one_line(label, 30)} if label else {}
+        told: dict[str, Any] = {"label": one_line(label, LONGEST_LABEL)} if label else {}
         if self._at_place[target] < self._at_place[source]:
             told["back"] = True
         self.edges.append({"from": source, "to": target, "state": state} | told)
 
-    def _names(self) -> dict[tuple[Path, Path], str]:
-        """What the program calls the way from one path of the run to another, where it has one name for it."""
-        found: dict[tuple[Path, Path], set[str]] = defaultdict(set)
-        for path, known in self._known.items():
-            entered = {place for place, _ in self._order.entered.get(path, [])} or {()}
-            for way in self._program.ways(known):
-                for source in [(*path, way.source[-1])] if way.source else entered:
-                    found[source, (*path, way.target[-1])].add(way.label)
-        return {pair: next(iter(names)) for pair, names in found.items() if len(names) == 1}
-
     def _untaken(self) -> Iterable[tuple[str, str, str]]:
         """Ways that the program had and that work did not go."""
+        at_work = {path[:length] for path in self._ran for length in range(len(path) + 1)}
         for node in self._program.parts:
-            path = self._ran.get(node, node)
-            passed = self._order.passed.get(path, Counter())
+            if node in self._program.mixed:
+                continue
             for way in self._program.ways(node):
-                if passed.get((way.source[-1] if way.source else "", way.target[-1])):
+                if {way.source, way.target} <= at_work and not self._moves.not_taken(node, way.source, way.target):
                     continue
                 for source in self._at(way.source, first=False) if way.source else self._ways_in(node):
                     for target in self._at(way.target, first=True):

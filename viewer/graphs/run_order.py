@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from workflow.trace import AgentTurn, CodeRan, EnvironmentStepped, Event, Trace
 
 DEEPEST = 12
 """Nodes inside one another that are told apart; what is deeper counts as one name."""
+TASK = "task"
+"""What a program starts by itself, as with `asyncio.gather`, runs under this name and an index."""
 _AT_ONCE_S = 2e-6
 """Durations in a Trace are rounded to microseconds."""
 _IDLE_S = 0.25
@@ -25,7 +28,7 @@ _IDLE_S = 0.25
 _BESIDE = 16
 """Acts that are looked at for what began together."""
 MOST_WAYS_IN = 100
-"""Places and parts that are noted one by one as what came before."""
+"""Places that are noted one by one as what came before."""
 _INDEXED = re.compile(r"(.*)\[(\d+)\]", re.DOTALL)
 
 
@@ -124,6 +127,13 @@ def acts_of(trace: Trace, paths: Paths) -> list[Act]:
     return sorted(acts, key=lambda act: act.start)
 
 
+class Arrival(NamedTuple):
+    """Work came to an act, alone or side by side with others, of which `leader` began first."""
+
+    act: Act
+    leader: Act
+
+
 @dataclass(slots=True)
 class Order:
     """What came directly after what."""
@@ -132,63 +142,73 @@ class Order:
     """How often the second place worked directly after the first."""
     entered: dict[tuple[str, ...], dict[Place, None]] = field(default_factory=dict)
     """By node: the places that worked directly before it, all times together."""
-    passed: dict[tuple[str, ...], Counter[tuple[str, str]]] = field(default_factory=dict)
-    """By node: how often work went from one of its parts to another; "" is the way in."""
-    first: list[Place] = field(default_factory=list)
+    arrivals: dict[tuple[Place, Place], list[Arrival]] = field(default_factory=lambda: defaultdict(list))
+    """By what `follows` counts: the acts at which work came to the second place."""
+    began: list[tuple[Place, Arrival]] = field(default_factory=list)
+    """What worked first."""
     last: list[Place] = field(default_factory=list)
     places: dict[Place, None] = field(default_factory=dict)
     """All at which something was done: in order, those side by side by their indices."""
     joins: dict[tuple[tuple[str, ...], tuple[Place, ...], tuple[Place, ...]], Place] = field(default_factory=dict)
     """Where several wait for several: places of a node at which nothing is done."""
 
-    def lead(self, sources: Sequence[Place], targets: Sequence[Place], node: tuple[str, ...]) -> None:
+    def lead(self, sources: Sequence[Place], targets: Mapping[Place, Arrival], node: tuple[str, ...]) -> None:
         """In a node, work goes from all sources to all targets, by way of a join where both are several."""
         if min(len(sources), len(targets)) > 1:
             key = node, tuple(sources), tuple(targets)
             join = self.joins.setdefault(key, (node, f"join {len(self.joins)}"))
-            self.lead(sources, [join], node)
-            self.lead([join], targets, node)
-        else:
-            self.follows.update((source, target) for source in sources for target in targets)
+            self.follows.update([(source, join) for source in sources] + [(join, target) for target in targets])
+            return
+        for target, arrival in targets.items():
+            self.came(sources, target, arrival)
+
+    def came(self, sources: Iterable[Place], target: Place, arrival: Arrival) -> None:
+        for source in sources:
+            self.follows[source, target] += 1
+            self.arrivals[source, target].append(arrival)
 
 
 def order_of(acts: Sequence[Act]) -> Order:
     """The order of acts that are sorted by when they began."""
     order = Order()
-    order.first, order.last = _walk((), acts, order, [])
+    first, order.last = _walk((), acts, order, [])
+    order.began = list(_together(first).items())
     return order
+
+
+def _together(begins: Mapping[Place, Act]) -> dict[Place, Arrival]:
+    leader = min(begins.values(), key=lambda act: (act.start, act.index), default=None)
+    return {place: Arrival(act, leader or act) for place, act in begins.items()}
 
 
 def _walk(
     node: tuple[str, ...], acts: Sequence[Act], order: Order, before: Sequence[Place]
-) -> tuple[list[Place], list[Place]]:
-    """The places at which the work of a node begins and ends, after those `before`; notes all that is in between."""
+) -> tuple[dict[Place, Act], list[Place]]:
+    """The places at which the work of a node begins, with the acts, and where it ends, after those `before`; notes all
+    that is in between."""
     order.entered.setdefault(node, {}).update(dict.fromkeys(before[:MOST_WAYS_IN]))
-    first: list[Place] = []
+    first: dict[Place, Act] = {}
     last = before
-    came_from = [""]
-    passed = order.passed.setdefault(node, Counter())
     for step in _steps(acts, len(node)):
-        begins: dict[Place, None] = {}
+        begins: dict[Place, Act] = {}
         ends: dict[Place, None] = {}
         for segment, its_acts in sorted(step.items(), key=lambda part: index_of(part[0]) or 0):
             entry, exit_ = _walk((*node, segment), its_acts, order, last) if segment else _own(its_acts, order)
-            begins.update(dict.fromkeys(entry))
+            begins |= entry
             ends.update(dict.fromkeys(exit_))
         if first:  # what leads to the first step is for whoever runs this node to say
-            order.lead(last, list(begins), node)
-        if len(came_from) * len(step) <= MOST_WAYS_IN**2:
-            passed.update((source, segment) for source in came_from for segment in step)
-        first, last, came_from = first or list(begins), list(ends), list(step)
+            order.lead(last, _together(begins), node)
+        first, last = first or begins, list(ends)
     return first, list(last) if first else []
 
 
-def _own(acts: Sequence[Act], order: Order) -> tuple[list[Place], list[Place]]:
+def _own(acts: Sequence[Act], order: Order) -> tuple[dict[Place, Act], list[Place]]:
     """Acts of a node itself, in their order. Turns of one activation count as one visit."""
-    visits = [act.place for place, act in enumerate(acts) if act.begins or not place]
-    order.follows.update(pairwise(visits))
-    order.places.update(dict.fromkeys(visits))
-    return visits[:1], visits[-1:]
+    visits = [act for place, act in enumerate(acts) if act.begins or not place]
+    for before, act in pairwise(visits):
+        order.came([before.place], act.place, Arrival(act, act))
+    order.places.update(dict.fromkeys(act.place for act in visits))
+    return {act.place: act for act in visits[:1]}, [act.place for act in visits[-1:]]
 
 
 def _steps(acts: Sequence[Act], depth: int) -> list[dict[str, list[Act]]]:

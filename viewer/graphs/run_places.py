@@ -7,10 +7,9 @@ A place is a path of nodes and a kind of work (`viewer.graphs.run_order`). Where
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from viewer.graphs.program_graph import Path, ProgramGraph
 from viewer.graphs.run_order import Act, Paths, Place, bare
 from viewer.html import one_line
 from viewer.reading import Outcome
@@ -81,37 +80,6 @@ def lines_of(place: Place, at: Done) -> list[str]:
     lines = [name_of(bare(path[-1]) if path else "agent"), f"{times(at.times)}{turns}: no. {ranges(at.turns)}"]
     lines += [one_line(f"{tool} {times(count)}", LONGEST_LABEL) for tool, count in at.tools.most_common(_TOOLS)]
     return [*lines, f"{at.failed:,} without a reply"] if at.failed else lines
-
-
-def activations(run: Path, node: Path, program: ProgramGraph, done: Mapping[Place, Done]) -> int | None:
-    """How often a node of the program was at work, under the path `run`; None where the Trace does not tell."""
-    at = done.get((run, "agent"))
-    base = program.nodes[node].base
-    if base == "AgentNode":
-        return at.times if at is not None else 0
-    found = [activations((*run, part[-1]), part, program, done) for part in program.parts.get(node, [])]
-    if base == "RouterNode":
-        known = [each for each in found if each is not None]
-        return sum(known) if len(known) == len(found) else None
-    if base in ("Workflow", "ConditionalWorkflow", "EnsembleNode"):  # each part works once whenever they do
-        return _of_one(node, program, found)
-    return None
-
-
-def passes(run: Path, node: Path, program: ProgramGraph, done: Mapping[Place, Done]) -> int | None:
-    """How often the parts of a loop were at work, one after the other; None where the Trace does not tell."""
-    parts = program.parts.get(node, [])
-    return _of_one(node, program, [activations((*run, part[-1]), part, program, done) for part in parts])
-
-
-def _of_one(node: Path, program: ProgramGraph, found: Sequence[int | None]) -> int | None:
-    """By the first part that always works, and whose name no other part has."""
-    names = Counter(child.name for child in program.nodes[node].children)
-    for part, count in zip(program.parts.get(node, []), found, strict=True):
-        known = program.nodes[part]
-        if count is not None and not known.condition and names[known.name] == 1 and known.role != "judge":
-            return count
-    return None
 
 
 def state_of(place: Place, at: Done, outcome: Outcome | None) -> str:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from viewer.graphs import run_graph, times
 from viewer.html import Markup, one_line, render
-from viewer.reading import Outcome, ReadRun
+from viewer.reading import ReadRun
 from viewer.run.bounded_text import BoundedTexts
 from viewer.run.known_run import KnownRun, known_run
 from viewer.run.program_lines import program_lines
-from viewer.run.run_agents import Agent, Cast
+from viewer.run.run_agents import Agent
 from viewer.run.run_facts import facts_of
 from viewer.run.run_rows import Rows
 from viewer.run.time_line import time_line
@@ -77,7 +77,7 @@ def run_page(
         "answer": BoundedTexts().block(outcome.answer, 1_200) if outcome.answer is not None else None,
         "message": BoundedTexts().block(outcome.failure.message, 1_200) if outcome.failure is not None else None,
         "source": _source(known, goto),
-        "whole": _whole(trace, cast, outcome, graph, goto) if not first else None,
+        "whole": _whole(known, graph, goto) if not first else None,
         "home": link(base) if base else "",
         "rows": made,
         "speakers": [agent for agent in cast.agents if agent.number in who][:MOST_AGENTS],
@@ -108,10 +108,9 @@ class Listed:
     """Of the program, where the agent is built or named."""
 
 
-def _whole(
-    trace: Trace, cast: Cast, outcome: Outcome, graph: GraphNode | None, goto: Callable[[int], str | None]
-) -> Markup:
+def _whole(known: KnownRun, graph: GraphNode | None, goto: Callable[[int], str | None]) -> Markup:
     """What is to be said of a run as a whole, before its rows."""
+    trace, cast, outcome = known.read.trace, known.cast, known.outcome
     question, program = (trace.started.question, trace.started.program) if trace.started is not None else ("", "")
     lines = program_lines(program)
     agents = [
@@ -129,7 +128,7 @@ def _whole(
         "program": program,
         "lines": lines,
         "notes": _notes(agents, goto, outcome.line),
-        "graph": run_graph(trace, graph, outcome, goto),
+        "graph": run_graph(trace, graph, outcome, goto, known.read.gap is None),
         "time": time_line(trace, cast.label_of, goto),
         "jumps": _jumps(bool(agents), bool(program)),
     }

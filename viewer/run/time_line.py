@@ -18,6 +18,8 @@ MOST_BARS = 300
 """Of a lane."""
 _AT_ONCE_S = 2e-6
 """Durations in a Trace are rounded to microseconds."""
+_LONG_S = 120
+"""Seconds from which times are written in minutes."""
 _SHORTEST = 0.15
 """Per cent of the width that a bar takes at least."""
 
@@ -144,4 +146,13 @@ def _drawn(track: list[Bar], total: float, goto: Callable[[int], str | None]) ->
 
 
 def _ticks(total: float) -> list[tuple[float, str]]:
-    return [(25.0 * part, seconds(total * part / 4)) for part in range(5)]
+    """Times that differ as they are written: so many decimals as that takes."""
+    shares = [25.0 * part for part in range(5)]
+    at = [total * share / 100 for share in shares]
+    told = [seconds(each) for each in at]
+    if len({*told}) < len(told) and total < _LONG_S:
+        digits = next((digits for digits in range(1, 7) if len({f"{each:.{digits}f}" for each in at}) == len(at)), None)
+        if digits is None:
+            return [(0.0, "0 s"), (100.0, f"{total:.1g} s")]
+        told = [f"{each:.{digits}f} s" for each in at]
+    return list(zip(shares, told, strict=True))
