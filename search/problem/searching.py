@@ -108,8 +108,8 @@ class SearchReport(BaseModel):
     method: Method
     guide: str
     """"" where nothing guided."""
-    answer: str | None
-    correct: bool | None
+    answer: str | None = None
+    correct: bool | None = None
     """None where nothing grades it, or where nothing was found."""
     verdict: str = ""
     failure: str | None = None

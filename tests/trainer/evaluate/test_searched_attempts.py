@@ -161,6 +161,10 @@ def test_a_budget_that_ends_a_search_early_is_an_attempt_without_a_run(tmp_path:
         "agent_calls", False, False, None,
     )  # fmt: skip
     assert (attempt.trace, attempt.usage["executor"].calls) == (None, 2)
+    assert (attempt.search.answer, attempt.search.correct) == (None, None)
+    nobody = TokenEngine(lambda request: "x")
+    assert attempts_of([FOUR], nobody, tmp_path, search=plan, k=1) == [attempt], "it is read back"
+    assert nobody.requests == []
     report = report_of([attempt])
     assert report.search is not None
     assert report.search.stopped == 1
