@@ -39,6 +39,8 @@ class TreeHeader(_Line):
     program: str
     """Hexadecimal, of the program's text."""
     engine: str
+    engine_digest: str = ""
+    """See `engine.identity`."""
     weights_version: int | None = None
 
 

@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+from engine.identity import Identity
 from search.methods import Node, Reply, SearchRefused
 from search.problem.program_space import ProgramSpace
 from search.problem.tree_file import (
@@ -56,7 +57,7 @@ class TreeWriter:
         self._file = path.open("ab" if goes_on else "wb")
         self.space: ProgramSpace | None = None
         """Of the search, once it is there."""
-        self._write(header)
+        self._write(self._there[0] if self._there else header)
 
     def drawn(self, node: Node) -> None:
         assert node.parent is not None
@@ -144,6 +145,8 @@ def _spare_labels(path: Path) -> None:
 
 def _agree(path: Path, there: AnyLine, header: TreeHeader) -> None:
     assert isinstance(there, TreeHeader)  # as files are read
+    if Identity(there.engine, there.engine_digest).is_same(Identity(header.engine, header.engine_digest)):
+        there = there.model_copy(update={"engine": header.engine, "engine_digest": header.engine_digest})
     then, now = there.model_dump(mode="json"), header.model_dump(mode="json")
     then, now = then | then.pop("settings"), now | now.pop("settings")
     for name in now | then:

@@ -30,7 +30,7 @@ from search.problem import SearchReport, SearchSettings
 from tasks.environments import begins
 from tasks.problems import Problem
 from trainer.credit import correctness
-from trainer.disk import check_ids, check_same, problem_digest
+from trainer.disk import check_ids, check_same, made_by_engine, problem_digest
 from trainer.evaluate.attempts import TRACES, Attempt, AttemptLog
 from trainer.evaluate.searched import Searcher
 from trainer.rollout import TraceFile, derived_seed
@@ -112,10 +112,11 @@ async def evaluate(
     settings = settings or EvalSettings()
     problems = [problem.within(settings.tolerance) for problem in problems]
     _check(problems, designer, program)
+    with_program = "bank" if program is None else "program"
     made_by = {
-        "designer": designer.name if designer is not None else "bank" if program is None else "program",
+        **({"designer": with_program} if designer is None else made_by_engine("designer", designer)),
         "program": program,
-        "executor": executor.name,
+        **made_by_engine("executor", executor),
         **settings.model_dump(mode="json", exclude={"k", "max_concurrent", "retries"}),
         **({} if searcher is None else searcher.names),
     }

@@ -15,7 +15,7 @@ from engine.protocol import Engine
 from search.methods import MctsSettings
 from search.problem import read_tree
 from tasks.problems import Problem
-from trainer.disk import agree, check_ids, only_writer
+from trainer.disk import agree, check_ids, made_by_engine, only_writer
 from trainer.evaluate.attempts import file_name
 from trainer.evaluate.searched import Searcher
 from trainer.rollout import derived_seed, first_failure
@@ -84,7 +84,7 @@ async def label_problems(
         trees.mkdir(exist_ok=True)
         made_by = {
             "program": program,
-            "engine": engine.name,
+            **made_by_engine("engine", engine),
             **settings.model_dump(mode="json", exclude={"max_concurrent", "retries"}),
         }
         agree(folder / LABELS, made_by, begun=any(trees.iterdir()))

@@ -139,6 +139,35 @@ def test_other_labels_are_refused_and_nothing_is_changed(tmp_path: Path) -> None
         labels(tmp_path, [FOUR])
 
 
+def known(name: str, digest: str) -> TokenEngine:
+    engine = TokenEngine(numbers)
+    engine.name = name
+    engine.digest = digest  # type: ignore[attr-defined]  # as engines have it that can say what they are
+    return engine
+
+
+def test_a_policy_is_known_by_what_it_is_and_not_by_its_path(tmp_path: Path) -> None:
+    """A tree never holds the replies of two."""
+    labels(tmp_path, [FOUR], known("t:policy", "1"))
+    [(name, text)] = files(tmp_path).items()
+    half = text[: len(text) // 2]
+    settings = tmp_path / "labels.json"
+    for engine in (known("t:policy", "2"), known("t:/elsewhere/policy", "2"), known("v:policy", "1")):
+        (tmp_path / "trees" / name).write_bytes(half)
+        with pytest.raises(ValueError, match=r"holds attempts with engine(_digest)?=.*, not .*Fix: use another folder"):
+            labels(tmp_path, [FOUR], engine)
+        kept = settings.read_bytes()
+        settings.write_text(json.dumps(json.loads(kept) | {"engine": engine.name, "engine_digest": engine.digest}))
+        with pytest.raises(ValueError, match=rf"{name} was searched with engine(_digest)? .*now .*Fix: "):
+            labels(tmp_path, [FOUR], engine)
+        settings.write_bytes(kept)
+        assert files(tmp_path) == {name: half}
+    for engine in (known("t:/elsewhere/policy", "1"), known("t:policy", "")):
+        (tmp_path / "trees" / name).write_bytes(half)
+        labels(tmp_path, [FOUR], engine)
+        assert files(tmp_path) == {name: text}, "gone on with to the same bytes"
+
+
 def test_an_engine_that_fails_is_retried_then_raised_and_the_rest_is_kept(tmp_path: Path) -> None:
     left = [1] * 12
 

@@ -20,6 +20,7 @@ from tasks.problems import PlanPathLevel
 from trainer.evaluate import Searcher, evaluate, report_of
 from trainer.evaluate.attempts import RESULTS, Attempt
 from trainer.evaluate.evaluation import EvalSettings
+from trainer.values import ScriptedScorer
 from workflow.completion import CompletionRequest
 from workflow.failures import EngineFailed
 from workflow.trace import Trace, Valued
@@ -62,7 +63,7 @@ def attempts_of(
     folder: Path | None = None,
     *,
     search: SearchSettings | None = MCTS,
-    prm: str | None = "oracle",
+    prm: str | ScriptedScorer | None = "oracle",
     designer: TokenEngine | None = None,
     program: str = TWO,
     k: int = 2,
@@ -168,6 +169,34 @@ def test_a_budget_that_ends_a_search_early_is_an_attempt_without_a_run(tmp_path:
     report = report_of([attempt])
     assert report.search is not None
     assert report.search.stopped == 1
+
+
+class Even(ScriptedScorer):
+    """A model that lies somewhere."""
+
+    def __init__(self, name: str, digest: str) -> None:
+        super().__init__({}, 0.5)
+        self.name, self.digest = name, digest
+
+
+def test_models_of_values_and_policies_are_known_by_what_they_are(tmp_path: Path) -> None:
+    def made(prm: Even, engine: TokenEngine | None = None) -> list[Attempt]:
+        return attempts_of([FOUR], engine or policy("1"), tmp_path, prm=prm, k=1)
+
+    def policy(digest: str) -> TokenEngine:
+        engine = TokenEngine(numbers)
+        engine.digest = digest  # type: ignore[attr-defined]
+        return engine
+
+    first = made(Even("prm/model", "1"))
+    assert made(Even("/elsewhere/prm/model", "1")) == first
+    for prm, engine, named in (
+        (Even("prm/model", "2"), policy("1"), "prm="),
+        (Even("prm/model", ""), policy("1"), "prm="),
+        (Even("prm/model", "1"), policy("2"), "executor_digest="),
+    ):
+        with pytest.raises(ValueError, match=rf"holds attempts with {named}.*Fix: use another folder"):
+            made(prm, engine)
 
 
 @pytest.mark.parametrize(("program", "failure"), [(NOBODY, None), (FAILS, "program_failed")])
