@@ -32,7 +32,8 @@ from search.methods import (
 )
 from search.problem.model_guides import ModelGuide, OutcomeGuide
 from search.problem.program_space import ProgramSpace
-from search.problem.tree_writer import LABEL, TreeWriter
+from search.problem.tree_file import LABEL
+from search.problem.tree_writer import TreeWriter
 from search.scoring import Scorer
 from workflow.completion import Usage
 from workflow.trace import Valued

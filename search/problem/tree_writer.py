@@ -3,7 +3,6 @@ file first. What stands there is compared line by line, so that a file never say
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections import defaultdict
@@ -14,6 +13,7 @@ from engine.identity import Identity
 from search.methods import Node, Reply, SearchRefused
 from search.problem.program_space import ProgramSpace
 from search.problem.tree_file import (
+    LABEL,
     AnyLine,
     ChosenLine,
     NodeLine,
@@ -23,11 +23,12 @@ from search.problem.tree_file import (
     TreeHeader,
     line_text,
     read_lines,
+    read_tree,
 )
 from workflow.completion import Completion
 
-LABEL = "label"
-"""The method of label trees, as headers have it."""
+_LABELS = b'"method": "label"'
+"""In the header of labels; in a text of JSON its quotes would be escaped."""
 
 
 class TreeWriter:
@@ -126,21 +127,37 @@ class TreeWriter:
 
 
 def is_whole(path: Path, header: TreeHeader, simulations: int) -> bool:
-    """Whether a label tree has all its simulations. Raises `TreeDamaged`, and ValueError for one of another search."""
-    if not path.exists():
-        return False
-    lines, _ = read_lines(path)
-    if lines:
-        _agree(path, lines[0], header)
-    return sum(isinstance(line, SimulationLine) for line in lines) >= simulations
+    """Whether a label tree has all its simulations, or its program asks nobody. Raises `TreeDamaged`, and ValueError
+    for one of another search."""
+    if not path.exists() or b"\n" not in path.read_bytes():
+        return False  # not even its header is whole
+    record = read_tree(path)
+    _agree(path, record.header, header)
+    return record.root.end is not None or len(record.simulations) == simulations
 
 
 def _spare_labels(path: Path) -> None:
-    """Raises `SearchRefused` for a tree of labels, which costs more than a search."""
-    with contextlib.suppress(OSError, TreeDamaged):
-        first = read_lines(path)[0][:1] if path.exists() else []
-        if first and isinstance(first[0], TreeHeader) and first[0].settings.get("method") == LABEL:
-            raise SearchRefused(f"{path} is a tree of labels, and would be lost. Fix: another file")
+    """Raises `SearchRefused` for what may be a tree of labels, which costs more than a search, however damaged it is:
+    for all that has lines, the first of which is no header of a search, or that has the header of labels anywhere."""
+    if not path.is_file():
+        return
+    whole, _, rest = path.read_bytes().rpartition(b"\n")
+    lines = whole.split(b"\n") if whole else []
+    methods = [_method(line) for line in lines]
+    if LABEL in methods or _LABELS in whole + rest:
+        raise SearchRefused(f"{path} is a tree of labels, and would be lost. Fix: another file")
+    if lines and methods[0] is None:
+        raise SearchRefused(f"{path} is no tree of a search, and would be lost. Fix: another file")
+
+
+def _method(line: bytes) -> object:
+    """Of a search, as its header says; None where the line is no header."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    settings = said.get("settings") if isinstance(said, dict) and said.get("type") == "tree" else None
+    return settings.get("method") if isinstance(settings, dict) else None
 
 
 def _agree(path: Path, there: AnyLine, header: TreeHeader) -> None:
