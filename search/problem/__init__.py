@@ -31,7 +31,7 @@ from search.problem.tree_file import (
     read_lines,
     read_tree,
 )
-from search.problem.tree_writer import TreeWriter, is_whole
+from search.problem.tree_writer import TreeUnsteady, TreeWriter, is_whole
 
 __all__ = [
     "LABEL",
@@ -52,6 +52,7 @@ __all__ = [
     "TreeDamaged",
     "TreeHeader",
     "TreeRecord",
+    "TreeUnsteady",
     "TreeWriter",
     "grow_labels",
     "guide_of",

@@ -243,7 +243,7 @@ def _report(
         correct=None if end is None or end.reward is None else end.reward > 0,
         verdict=f"the budget of {stopped_by} was spent before any run ended" if end is None else end.verdict,
         failure=None if end is None else end.failure,
-        path=_valued(node),
+        path=_valued(node, "psi" if isinstance(guide, Likelihood) else "V"),
         agent_calls=replies.agent_calls,
         scored=tree.spent.scored,
         generated_tokens=replies.generated,
@@ -263,12 +263,13 @@ def _siblings(node: Node) -> int:
     return sum(child.copies for child in node.parent.children)
 
 
-def _valued(node: Node) -> list[Valued]:
+def _valued(node: Node, guide: Literal["V", "psi"]) -> list[Valued]:
     return [
         Valued(
             key=each.action.key,
             agent=each.action.agent,
             value=each.value,
+            guide=guide,
             q=each.q if each.visits else None,
             visits=each.visits,
             siblings=_siblings(each),

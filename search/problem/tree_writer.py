@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.identity import Identity
 from search.methods import Node, Reply, SearchRefused
-from search.problem.program_space import ProgramSpace
+from search.problem.program_space import LIMIT, ProgramSpace
 from search.problem.tree_file import (
     LABEL,
     AnyLine,
@@ -31,10 +31,16 @@ _LABELS = b'"method": "label"'
 """In the header of labels; in a text of JSON its quotes would be escaped."""
 
 
+class TreeUnsteady(TreeDamaged):
+    """A tree that cannot be gone on with, and is not damaged: its program's code said something else this time, and
+    what code said is not kept."""
+
+
 class TreeWriter:
     """A `TreeLog` into a file. `goes_on` keeps what is there; otherwise it is written anew.
 
-    Raises `TreeDamaged` for a file that is no tree, and ValueError for one of another search.
+    Raises `TreeDamaged` for a file that is no tree, and ValueError for one of another search. Its methods raise
+    `TreeUnsteady` or `TreeDamaged` where what is there is not what the search does now.
     """
 
     def __init__(self, path: Path, header: TreeHeader, *, goes_on: bool = False) -> None:
@@ -83,7 +89,8 @@ class TreeWriter:
                 value=node.value,
                 virtual=node.virtual,
                 copies=node.copies,
-            )
+            ),
+            node.parent,
         )
 
     def arrived(self, node: Node) -> None:
@@ -99,7 +106,7 @@ class TreeWriter:
             said = StateLine(
                 id=node.id, terminal=False, agent=request.agent, messages=request.messages or [], tools=request.tools
             )
-        self._write(said)
+        self._write(said, node)
 
     def simulated(self, leaf: Node, value: float) -> None:
         self._write(SimulationLine(path=[node.id for node in leaf.path], value=value))
@@ -110,13 +117,14 @@ class TreeWriter:
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, line: AnyLine) -> None:
+    def _write(self, line: AnyLine, at: Node | None = None) -> None:
+        """`at` is the state that the line follows from."""
         text = line_text(line)
         if self._at < len(self._there):
             before = line_text(self._there[self._at])
             if before != text:
                 said = _difference(before.rstrip(), text.rstrip())
-                raise TreeDamaged(
+                raise (TreeUnsteady if self._may_differ(self._there[self._at], at) else TreeDamaged)(
                     f"{self.path}:{self._at + 1} is not what the search does now: {said}. "
                     "Fix: delete the file; the tree is then searched anew"
                 )
@@ -124,6 +132,11 @@ class TreeWriter:
             self._file.write(text.encode())
             self._file.flush()
         self._at += 1
+
+
+    def _may_differ(self, there: AnyLine, at: Node | None) -> bool:
+        late = isinstance(there, StateLine) and there.failure == LIMIT
+        return late or (at is not None and self.space is not None and self.space.may_differ(at))
 
 
 def is_whole(path: Path, header: TreeHeader, simulations: int) -> bool:

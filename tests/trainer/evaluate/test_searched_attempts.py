@@ -17,7 +17,7 @@ from search.problem import SearchSettings, read_tree
 from tasks import Problem
 from tasks.environments import problem_of
 from tasks.problems import PlanPathLevel
-from trainer.evaluate import Searcher, evaluate, report_of
+from trainer.evaluate import Searcher, asked_nobody, evaluate, report_of
 from trainer.evaluate.attempts import RESULTS, Attempt
 from trainer.evaluate.evaluation import EvalSettings
 from trainer.values import ScriptedScorer
@@ -222,10 +222,44 @@ def designing(program: str) -> TokenEngine:
 
 
 def test_a_given_program_that_asks_nobody_is_refused_and_one_that_fails_is_data() -> None:
-    with pytest.raises(SearchRefused, match=r"asks no agent.*Fix: run it"):
-        attempts_of([FOUR], TokenEngine(numbers), program=NOBODY)
+    with pytest.raises(SearchRefused, match=r"asks no agent for any of the problems.*Fix: another program"):
+        attempts_of([FOUR, SIX], TokenEngine(numbers), program=NOBODY)
     [attempt] = attempts_of([FOUR], TokenEngine(numbers), program=FAILS, k=1)
     assert (attempt.correct, attempt.failure, attempt.verdict) == (False, "program_failed", "program_failed")
+
+
+SOMETIMES = """
+from workflow import AgentNode, Workflow, WorkflowNode
+solver = AgentNode("Solver", "Put it in \\\\boxed{}.", max_turns=1)
+class Sometimes(WorkflowNode):
+    def process(self, context):
+        if "2 + 2" in str(context):
+            return "\\\\boxed{4}"
+        if "3 + 3" in str(context):
+            raise ValueError("no")
+        return solver(context)
+workflow = Workflow("w").add_node(Sometimes("sometimes"))
+"""
+
+
+def test_a_program_that_asks_nobody_for_some_problems_is_searched_for_the_others(tmp_path: Path) -> None:
+    eight = Problem(id="p/8", question="What is 4 + 4?", domain="math", gold="8")
+    engine = TokenEngine("\\boxed{8}")
+    attempts = attempts_of([FOUR, SIX, eight], engine, tmp_path, program=SOMETIMES, k=1)
+    assert [(each.correct, each.failure, each.search is None) for each in attempts] == [
+        (False, None, True), (False, "program_rejected", True), (True, None, False),
+    ]  # fmt: skip
+    assert [asked_nobody(each) for each in attempts] == [True, False, False]
+    asked = len(engine.requests)
+    assert attempts_of([FOUR, SIX, eight], engine, tmp_path, program=SOMETIMES, k=1) == attempts
+    assert len(engine.requests) == asked
+
+
+def test_a_folder_of_labels_takes_no_attempts(tmp_path: Path) -> None:
+    (tmp_path / "labels.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"holds label trees \(labels.json\). Fix: use another folder"):
+        attempts_of([FOUR], TokenEngine(numbers), tmp_path)
+    assert not (tmp_path / "trees").exists()
 
 
 def test_every_problem_has_the_program_that_was_designed_for_it(tmp_path: Path) -> None:
