@@ -178,7 +178,8 @@ async def _evaluate(
             usage_error(str(error))
     unasked = [attempt.problem for attempt in attempts if settings.search is not None and asked_nobody(attempt)]
     if unasked:
-        note(f"{len(unasked)} of {len(attempts)} attempts were no search, as the program asks no agent: {unasked[0]} first")
+        asks = f"as the program asks no agent: {unasked[0]} first"
+        note(f"{len(unasked)} of {len(attempts)} attempts were no search, {asks}")
     unreadable = [attempt.problem for attempt in attempts if attempt.verdict == "gold_unparseable"]
     return Evaluation(
         tasks=list(problems),

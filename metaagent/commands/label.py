@@ -180,17 +180,17 @@ async def _label(
             first = next(tree for tree in trees if tree.left_out)
             if len(left_out) == len(trees):
                 usage_error(
-                    f"the program asks no agent for any of the problems ({first.problem}: {first.left_out}), so there is "
-                    "nothing to label. Fix: another program"
+                    f"the program asks no agent for any of the problems ({first.problem}: {first.left_out}), so there "
+                    "is nothing to label. Fix: another program"
                 )
             note(
-                f"{len(left_out)} of {len(trees)} problems are left out, as the program asks no agent there; the first is "
-                f"{first.problem}: {first.left_out}"
+                f"{len(left_out)} of {len(trees)} problems are left out, as the program asks no agent there; the first "
+                f"is {first.problem}: {first.left_out}"
             )
         if anew:
             note(
-                f"{len(anew)} of {len(trees)} trees were broken off and begun anew, the first is {anew[0]}: code of the "
-                "program said something else than before"
+                f"{len(anew)} of {len(trees)} trees were broken off and begun anew, the first is {anew[0]}: code of "
+                "the program said something else than before"
             )
         return Labels(
             folder=folder,

@@ -230,8 +230,8 @@ def _check_separator(tokenizer: Any, separator: str) -> None:
     added = tokenizer.added_tokens_decoder.get(number)
     if number is not None and not (added is not None and added.special):
         usage_error(
-            f"--separator {separator!r} is token {number} of the tokenizer, which texts are made of. Fix: a token of its "
-            "own, such as '<|value|>'"
+            f"--separator {separator!r} is token {number} of the tokenizer, which texts are made of. Fix: a token of "
+            "its own, such as '<|value|>'"
         )
 
 

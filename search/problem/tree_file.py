@@ -18,7 +18,6 @@ from workflow.answers import Domain
 from workflow.completion import ChatMessage, Completion
 from workflow.failures import Failure
 
-
 LABEL = "label"
 """The method of label trees, as headers have it."""
 

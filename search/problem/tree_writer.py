@@ -133,7 +133,6 @@ class TreeWriter:
             self._file.flush()
         self._at += 1
 
-
     def _may_differ(self, there: AnyLine, at: Node | None) -> bool:
         late = isinstance(there, StateLine) and there.failure == LIMIT
         return late or (at is not None and self.space is not None and self.space.may_differ(at))

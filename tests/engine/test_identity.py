@@ -27,7 +27,14 @@ class Known:
 
 def model(folder: Path) -> Path:
     folder.mkdir()
-    for name in ("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja", "merges.txt", "README.md"):
+    for name in (
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "chat_template.jinja",
+        "merges.txt",
+        "README.md",
+    ):
         (folder / name).write_bytes(name.encode() * 9)
     return folder
 

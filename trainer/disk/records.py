@@ -115,7 +115,8 @@ def has_lines(path: Path) -> bool:
 
 
 def line_of(record: BaseModel) -> str:
-    """One line of JSON, without fields that are None: what may be None has that as its default. Halves of surrogate pairs, which are no text, become `?`."""
+    """One line of JSON, without fields that are None: what may be None has that as its default. Halves of
+    surrogate pairs, which are no text, become `?`."""
     line = json.dumps(record.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
     return line.encode(errors="replace").decode() + "\n"
 

@@ -156,8 +156,8 @@ async def evaluate(
     attempts = [done[problem.id, number] for problem, number in wanted]
     if settings.search is not None and designer is None and attempts and all(map(asked_nobody, attempts)):
         raise SearchRefused(
-            "the program asks no agent for any of the problems, so there is nothing to search. Fix: another program, or "
-            "metaagent eval without --search"
+            "the program asks no agent for any of the problems, so there is nothing to search. Fix: another program, "
+            "or metaagent eval without --search"
         )
     return attempts
 

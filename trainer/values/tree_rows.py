@@ -60,8 +60,8 @@ class TreeRows:
 
 
 def tree_files(paths: Sequence[Path]) -> list[Path]:
-    """Files as they are given, and of folders their `trees/*.jsonl`, or without such a folder their `*.jsonl`; each once,
-    whatever it is called. Raises `RowsRefused` where there is none."""
+    """Files as they are given, and of folders their `trees/*.jsonl`, or without such a folder their `*.jsonl`; each
+    once, whatever it is called. Raises `RowsRefused` where there is none."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():

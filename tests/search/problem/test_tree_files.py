@@ -325,7 +325,9 @@ def test_a_search_does_not_write_over_labels(tmp_path: Path) -> None:
         labels.replace(b'"type": "tree"', b'"type": "three"'),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(SearchRefused, match=r"tree is (a tree of labels|no tree of a search), and would be lost. Fix"):
+        with pytest.raises(
+            SearchRefused, match=r"tree is (a tree of labels|no tree of a search), and would be lost. Fix"
+        ):
             search(path)
         assert path.read_bytes() == damaged
     for torn in (b"", found[:30], found[:-4], found + b"x"):  # as a kill leaves a search
@@ -357,7 +359,9 @@ def test_lines_of_labels_agree_with_one_another(tmp_path: Path) -> None:
     ]:
         edited = [*lines[:at], *more, *lines[at + 1 :]]
         path.write_text("".join(json.dumps(line) + "\n" for line in edited))
-        with pytest.raises(TreeDamaged, match=rf"edited:{at + len(more)} does not follow from the lines before: .*{said}"):
+        with pytest.raises(
+            TreeDamaged, match=rf"edited:{at + len(more)} does not follow from the lines before: .*{said}"
+        ):
             read_tree(path)
         assert is_whole_refuses(path)
 

@@ -18,7 +18,7 @@ from workflow.environment import Observation
 
 
 def lost(kind: type[BaseModel]) -> Iterator[str]:
-    """Fields, those of its parts included, that may be None, and are something else or missed where a line lacks them."""
+    """Fields, those of its parts included, that may be None, and are not where a line lacks them."""
     schema = kind.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         for name, field in part.get("properties", {}).items():

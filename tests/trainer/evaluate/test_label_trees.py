@@ -188,7 +188,7 @@ def test_a_problem_for_which_nobody_is_asked_is_left_out_once_and_for_all(tmp_pa
     first = labels(tmp_path, problems, program=SOMETIMES)
     assert [tree.simulations for tree in first] == [0, 0, 5]
     for tree, why in zip(first, ("its answer is '4'", "it ended with program_failed", None), strict=True):
-        assert tree.left_out == '' if why is None else why in tree.left_out, tree.left_out
+        assert tree.left_out == "" if why is None else why in tree.left_out, tree.left_out
     plain, engine = files(tmp_path), TokenEngine(numbers)
     again = labels(tmp_path, problems, engine, program=SOMETIMES)
     assert all(tree.kept for tree in again)

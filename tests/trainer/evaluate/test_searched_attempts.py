@@ -255,6 +255,16 @@ def test_a_program_that_asks_nobody_for_some_problems_is_searched_for_the_others
     assert len(engine.requests) == asked
 
 
+@pytest.mark.parametrize(("prm", "named"), [(None, "psi -0.5"), ("oracle", "V "), (ScriptedScorer({}, 0.3), "V 0.3")])
+def test_a_trace_names_what_guided(prm: str | ScriptedScorer | None, named: str, tmp_path: Path) -> None:
+    [attempt] = attempts_of([FOUR], TokenEngine(numbers), tmp_path, prm=prm, k=1)
+    assert attempt.search is not None
+    assert all(each.said.startswith(named) for each in attempt.search.path)
+    assert attempt.trace is not None
+    events = Trace.from_lines((tmp_path / attempt.trace).read_text().splitlines()).events
+    assert [event for event in events if isinstance(event, Valued)] == attempt.search.path
+
+
 def test_a_folder_of_labels_takes_no_attempts(tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text("{}")
     with pytest.raises(ValueError, match=r"holds label trees \(labels.json\). Fix: use another folder"):
