@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 
-from engine.identity import identity
+from engine.known_engines import identity
 from engine.protocol import Engine
 from workflow.completion import Completion, CompletionRequest
 

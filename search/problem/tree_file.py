@@ -44,7 +44,7 @@ class TreeHeader(_Line):
     """Hexadecimal, of the program's text."""
     engine: str
     engine_digest: str = ""
-    """See `engine.identity`."""
+    """See `engine.known_engines`."""
     weights_version: int | None = None
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from engine.identity import Identity
+from engine.known_engines import Identity
 from search.methods import Node, Reply, SearchRefused
 from search.problem.program_space import LIMIT, ProgramSpace
 from search.problem.tree_file import (

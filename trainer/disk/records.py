@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from engine.identity import Identity, identity
+from engine.known_engines import Identity, identity
 from engine.protocol import Engine
 from tasks.problems import Problem
 from trainer.disk import plain_files
@@ -33,7 +33,7 @@ def agree(
     """Write down how attempts are made. Where some have `begun`, ValueError if something else is written there, or
     nothing: what is there is then somebody else's, and so it is where something is written that no attempts need.
     `today` says in the terms of today what was written by an earlier version. Of an engine `x` its digest may stand in
-    `x_digest`: it is then known by that, whatever its path (`engine.identity`)."""
+    `x_digest`: it is then known by that, whatever its path (`engine.known_engines`)."""
     check_regular(path)
     if begun and not path.exists():
         raise ValueError(f"{path.parent} holds attempts, and no {path.name} that says whose. Fix: use another folder")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from engine.identity import identity
+from engine.known_engines import identity
 from engine.protocol import Engine
 from engine.session import Run
 from sandbox.protocol import Sandbox

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.by_agent import ByAgent
-from engine.identity import Identity, identity
+from engine.known_engines import Identity, identity
 from engine.pretrained import folder_digest
 from engine.protocol import Engine
 from engine.replay import ReplayEngine, ReplayEntry
