@@ -5,8 +5,10 @@ Which policy plays whom is the configuration's; nothing here knows a policy.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 
+from engine.known_engines import identity
 from engine.protocol import Engine
 from workflow.completion import Completion, CompletionRequest
 
@@ -20,6 +22,14 @@ class ByAgent:
     @property
     def name(self) -> str:
         return " + ".join(dict.fromkeys(engine.name for engine in (*self._engines.values(), self._others)))
+
+    @property
+    def digest(self) -> str:
+        """See `engine.protocol.KnownEngine`; "" where one of them cannot tell."""
+        engines = {"": self._others, **self._engines}
+        found = [(agent, identity(engine).digest) for agent, engine in sorted(engines.items())]
+        said = repr(found).encode(errors="replace")
+        return hashlib.blake2b(said, digest_size=16).hexdigest() if all(digest for _, digest in found) else ""
 
     def each(self, change: Callable[[Engine], Engine]) -> ByAgent:
         """The same agents, each with what its engine is changed to."""

@@ -10,10 +10,13 @@ it the same).
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 from pathlib import Path
 from typing import Any
+
+from engine.threads import mapped
 
 PROBE_TEXT = """\
 A train leaves the station at nine in the morning and travels at 60 miles per hour. How far has it gone by noon? From \
@@ -25,6 +28,8 @@ def mean(values):
         total += value
     return total / len(values)
 """
+_LOADED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+"""What weights, tokenizers and templates are read from."""
 _INDEX = "model.safetensors.index.json"
 _MAX_INDEX = 64 << 20
 
@@ -104,6 +109,22 @@ def _check_folder(folder: Path) -> None:
     for name in listed:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             raise ValueError(f"{_INDEX} names {name!r}, which is no safetensors file of the folder")
+
+
+def folder_digest(path_or_id: str | Path) -> str:
+    """Of every byte that a model is loaded from; "" where it is no folder here. Copies under other paths have the same.
+    Raises OSError."""
+    folder = Path(path_or_id).expanduser()
+    if not folder.is_dir():
+        return ""
+    files = sorted({path for pattern in _LOADED for path in folder.glob(pattern)})
+    said = repr(mapped(_file_digest, files))
+    return hashlib.blake2b(said.encode(errors="replace"), digest_size=16).hexdigest()
+
+
+def _file_digest(path: Path) -> tuple[str, str]:
+    with path.open("rb") as file:
+        return path.name, hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _transformers() -> Any:

@@ -55,6 +55,26 @@ Watch = Callable[[str, str], None]
 
 
 @runtime_checkable
+class KnownEngine(Engine, Protocol):
+    """An engine that can say what it is: its name may be that of a place, where something else is put."""
+
+    @property
+    def digest(self) -> str:
+        """Of all that its replies follow from beside what is asked, such as every byte of a model's folder; "" where it
+        cannot tell."""
+        ...
+
+
+@runtime_checkable
+class GivesOnce(Engine, Protocol):
+    """An engine of recorded replies, each of which is given once."""
+
+    def was_given(self, key: str, agent: str, reply: Completion) -> None:
+        """Take note that this reply was given by an earlier process, to a call that is not made again."""
+        ...
+
+
+@runtime_checkable
 class WatchedEngine(Engine, Protocol):
     """An engine that can be watched while it writes. Requests in token ids, which have no text, are not shown."""
 

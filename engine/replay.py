@@ -7,6 +7,7 @@ ever made up here, and no reply is used twice.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -82,6 +83,24 @@ class ReplayEngine:
             if entry.key is not None and self._by_key.setdefault(entry.key, index) != index:
                 raise EngineFailed(self.name, f"two entries have the key {entry.key!r}. Fix: remove one", 0)
 
+    @functools.cached_property
+    def digest(self) -> str:
+        """See `engine.protocol.KnownEngine`: of the recorded replies and what is checked of their calls."""
+        found = hashlib.blake2b(digest_size=16)
+        for entry in self._entries:
+            found.update(entry.model_dump_json(exclude_none=True).encode(errors="replace") + b"\n")
+        return found.hexdigest()
+
+    def was_given(self, key: str, agent: str, reply: Completion) -> None:
+        """See `engine.protocol.GivesOnce`."""
+        by_key = self._by_key.get(key)
+        for index in range(len(self._entries)) if by_key is None else (by_key,):
+            entry = self._entries[index]
+            own = by_key is not None or (entry.key is None and entry.agent == agent)
+            if own and not self._used[index] and _said(entry, self.name).text == reply.text:
+                self._used[index] = True
+                return
+
     async def complete(self, request: CompletionRequest) -> Completion:
         who = f"call {request.key!r} of agent {request.agent!r}"
         index = self._find(request, who)
@@ -92,7 +111,7 @@ class ReplayEngine:
                 self.name, f"{who} is not the recorded one: {wrong}\nFix: undo the change, or record anew"
             )
         self._used[index] = True
-        return entry.completion or Completion(text=entry.reply or "", model=self.name)
+        return _said(entry, self.name)
 
     async def close(self) -> None:
         return None
@@ -120,6 +139,10 @@ class ReplayEngine:
         guess = _near(request.key, self._by_key) or _near(request.agent, (e.agent for e in self._entries))
         hint = f" (the nearest recorded is {guess!r})" if guess else ""
         raise EngineFailed(self.name, f"{who} was not recorded{hint}. Fix: add an entry, or record anew")
+
+
+def _said(entry: ReplayEntry, engine: str) -> Completion:
+    return entry.completion or Completion(text=entry.reply or "", model=engine)
 
 
 def entries_of(trace: Trace) -> list[ReplayEntry]:

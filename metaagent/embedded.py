@@ -63,6 +63,11 @@ class EmbeddedEngine:
         self._engines = {role: TransformersEngine(str(FOLDER / role), "cpu", "float32") for role in ROLES}
 
     @property
+    def digest(self) -> str:
+        """See `engine.protocol.KnownEngine`."""
+        return "-".join(self._engines[role].digest for role in ROLES)
+
+    @property
     def watch(self) -> Watch | None:
         """See `engine.protocol.WatchedEngine`."""
         return self._engines["designer"].watch

@@ -101,7 +101,7 @@ class GameStep(_Step):
 
     type: Literal["game"] = "game"
     agent: str
-    text: str | None
+    text: str | None = None
     """None where it only looked."""
     commit: bool
     author: str | None = None

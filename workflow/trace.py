@@ -233,7 +233,9 @@ class Valued(_Event):
     """Of the call."""
     agent: str
     value: float | None = None
-    """V of the state after the reply, or what else guided the search; None where nothing did."""
+    """Of the state after the reply, as what guided the search said; None where nothing did."""
+    guide: Literal["V", "psi"] = "V"
+    """What `value` is: of a model of values or the grader, or the reply's mean log-probability."""
     q: float | None = None
     """Q of the reply, of tree search alone."""
     visits: int = 0
@@ -244,7 +246,7 @@ class Valued(_Event):
     @property
     def said(self) -> str:
         """In a few words."""
-        parts = [] if self.value is None else [f"V {self.value:.3g}"]
+        parts = [] if self.value is None else [f"{self.guide} {self.value:.3g}"]
         parts += [] if self.q is None else [f"Q {self.q:.3g} in {self.visits:,} visit{'s' * (self.visits != 1)}"]
         return ", ".join([*parts, f"one of {self.siblings:,}" if self.siblings > 1 else "the only one drawn"])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import importlib.util
 import time
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from engine.chat import ChatFormat, ends_of
-from engine.pretrained import load_model, load_tokenizer
+from engine.pretrained import folder_digest, load_model, load_tokenizer
 from engine.protocol import Probe, Watch
 from workflow.completion import Completion, CompletionRequest, Usage
 from workflow.failures import EngineFailed, LimitExceeded, MetaAgentError
@@ -101,6 +102,11 @@ class TransformersEngine:
         self.probe_gap = 0.0
         self.watch: Watch | None = None
         """See `engine.protocol.WatchedEngine`."""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """See `engine.protocol.KnownEngine`: of the model's folder, as it is when somebody asks first."""
+        return folder_digest(self._path)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         if self._closed:

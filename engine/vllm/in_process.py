@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from engine.chat import ChatFormat
+from engine.pretrained import folder_digest
 from engine.protocol import Probe, Watch
 from engine.vllm.live_weights import LiveWeights, tell
 from engine.vllm.remains import family, files_of
@@ -85,6 +86,11 @@ class VLLMEngine:
     @property
     def weights_version(self) -> int:
         return self._live.version
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """See `engine.protocol.KnownEngine`: of the model's folder, as it is when somebody asks first."""
+        return folder_digest(self._path)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         try:

@@ -78,6 +78,7 @@ from trainer.evaluate import (
     Attempts,
     EvalSettings,
     Searcher,
+    asked_nobody,
     evaluate,
     report_of,
 )
@@ -175,6 +176,10 @@ async def _evaluate(
             )
         except ValueError as error:  # a folder of another evaluation, or a search that is none
             usage_error(str(error))
+    unasked = [attempt.problem for attempt in attempts if settings.search is not None and asked_nobody(attempt)]
+    if unasked:
+        asks = f"as the program asks no agent: {unasked[0]} first"
+        note(f"{len(unasked)} of {len(attempts)} attempts were no search, {asks}")
     unreadable = [attempt.problem for attempt in attempts if attempt.verdict == "gold_unparseable"]
     return Evaluation(
         tasks=list(problems),

@@ -56,6 +56,10 @@ class Labels(BaseModel):
     nodes: int
     right: float
     """Share of simulations that ended right."""
+    left_out: list[str] = []
+    """Problems for which the program asks nobody; their trees are empty."""
+    anew: list[str] = []
+    """Problems whose trees were broken off, could not be gone on with, and were begun anew."""
     wall_s: float
 
 
@@ -114,6 +118,7 @@ def main(
         stdout(),
         [
             ("Trees", f"{document.problems:,}" + (f", {document.kept:,} of them from before" if document.kept else "")),
+            ("Left out", f"{len(document.left_out):,}" if document.left_out else ""),
             ("Rows", f"{document.edges:,} visited edges of {document.nodes:,}"),
             ("Right", f"{document.right:.1%} of simulations"),
             ("Engine", document.engine),
@@ -154,8 +159,7 @@ async def _label(
 
         def watch(tree: LabelledTree) -> None:
             done.append(tree)
-            right = sum(each.right for each in done) / sum(each.simulations for each in done)
-            bar.update(task, advance=1, description=f"Labelling: {right:.1%} right")
+            bar.update(task, advance=1, description=f"Labelling: {_right(done):.1%} right")
 
         try:
             trees = await label_problems(
@@ -170,6 +174,24 @@ async def _label(
                 f"{len(done)} of {len(every)} trees are done and kept in {folder}: the same command goes on from there"
             )
             raise
+        left_out = [tree.problem for tree in trees if tree.left_out]
+        anew = [tree.problem for tree in trees if tree.anew]
+        if left_out:
+            first = next(tree for tree in trees if tree.left_out)
+            if len(left_out) == len(trees):
+                usage_error(
+                    f"the program asks no agent for any of the problems ({first.problem}: {first.left_out}), so there "
+                    "is nothing to label. Fix: another program"
+                )
+            note(
+                f"{len(left_out)} of {len(trees)} problems are left out, as the program asks no agent there; the first "
+                f"is {first.problem}: {first.left_out}"
+            )
+        if anew:
+            note(
+                f"{len(anew)} of {len(trees)} trees were broken off and begun anew, the first is {anew[0]}: code of "
+                "the program said something else than before"
+            )
         return Labels(
             folder=folder,
             engine=engine.name,
@@ -178,6 +200,13 @@ async def _label(
             kept=sum(tree.kept for tree in trees),
             edges=sum(tree.edges for tree in trees),
             nodes=sum(tree.nodes for tree in trees),
-            right=sum(tree.right for tree in trees) / sum(tree.simulations for tree in trees),
+            right=_right(trees),
+            left_out=left_out,
+            anew=anew,
             wall_s=round(bar.tasks[0].elapsed or 0.0, 3),
         )
+
+
+def _right(trees: Sequence[LabelledTree]) -> float:
+    simulations = sum(tree.simulations for tree in trees)
+    return sum(tree.right for tree in trees) / simulations if simulations else 0.0

@@ -47,7 +47,7 @@ class PrmReport(BaseModel):
     dropped: dict[str, int]
     """Rows and trees that were left out, by why."""
     torn: list[str]
-    """Trees whose last line was cut off by a kill, and left out."""
+    """Trees whose last line was cut off by a kill: they are read without it."""
     steps: int
     resumed_from: int | None
     held_out_before: ValueMetrics | None
@@ -139,6 +139,7 @@ def main(
 
     began = time.monotonic()
     tokenizer, context = _load_tokenizer(model)
+    _check_separator(tokenizer, separator)
     tokenizer.add_tokens([separator], special_tokens=True)  # as the backend does
     most = min(filter(None, (max_tokens, context)), default=None)
     try:
@@ -221,6 +222,17 @@ def _load_tokenizer(model: str) -> tuple[Any, int | None]:
         return load_tokenizer(model), getattr(config.get_text_config(), "max_position_embeddings", None)
     except (OSError, ValueError) as error:
         usage_error(f"cannot load --model {model}: {error}")
+
+
+def _check_separator(tokenizer: Any, separator: str) -> None:
+    """A usage error for one that texts are made of."""
+    number = tokenizer.get_vocab().get(separator)
+    added = tokenizer.added_tokens_decoder.get(number)
+    if number is not None and not (added is not None and added.special):
+        usage_error(
+            f"--separator {separator!r} is token {number} of the tokenizer, which texts are made of. Fix: a token of "
+            "its own, such as '<|value|>'"
+        )
 
 
 def _print(report: PrmReport) -> None:

@@ -27,9 +27,9 @@ class AsksNobody(SearchRefused):
     """The program ended, somehow, before it asked any agent."""
 
     def __init__(self, failure: str | None, answer: str | None) -> None:
-        said = f"it ended with {failure}" if failure else f"its answer is {answer!r:.100}"
-        super().__init__(f"the program asks no agent ({said}), so there is nothing to search. Fix: run it")
-        self.failure = failure
+        self.why = f"it ended with {failure}" if failure else f"its answer is {answer!r:.100}"
+        """How it ended, in a few words."""
+        super().__init__(f"the program asks no agent ({self.why}), so there is nothing to search. Fix: run it")
 
 
 @dataclass(frozen=True, slots=True)

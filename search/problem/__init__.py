@@ -17,6 +17,7 @@ from search.problem.searching import (
     search,
 )
 from search.problem.tree_file import (
+    LABEL,
     AnyLine,
     ChosenLine,
     NodeLine,
@@ -26,12 +27,14 @@ from search.problem.tree_file import (
     TreeHeader,
     TreeRecord,
     line_text,
+    read_header,
     read_lines,
     read_tree,
 )
-from search.problem.tree_writer import TreeWriter, is_whole
+from search.problem.tree_writer import TreeUnsteady, TreeWriter, is_whole
 
 __all__ = [
+    "LABEL",
     "ORACLE",
     "AnyLine",
     "ChosenLine",
@@ -49,12 +52,14 @@ __all__ = [
     "TreeDamaged",
     "TreeHeader",
     "TreeRecord",
+    "TreeUnsteady",
     "TreeWriter",
     "grow_labels",
     "guide_of",
     "is_whole",
     "label_header_settings",
     "line_text",
+    "read_header",
     "read_lines",
     "read_tree",
     "search",

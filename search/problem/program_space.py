@@ -14,9 +14,11 @@ from engine.retries import retried
 from engine.session import Run
 from search.branching import Branching, Decision, Ended, Position
 from search.methods import Action, End, Node, Reply, Spent, together
-from search.paths import AgentStep, Path
+from search.paths import AgentStep, CodeStep, Path
 from workflow.completion import CompletionRequest
 
+LIMIT = "limit_exceeded"
+"""The failure of a run that passed a limit."""
 Grade = Callable[[Run], Awaitable[tuple[float, str]]]
 """1 where a run is right, and why, in a few words. It is not asked of runs that failed."""
 
@@ -45,6 +47,7 @@ class ProgramSpace:
         self._decisions: dict[int, Decision] = {}
         self._ends: dict[int, Path | Run] = {}
         """Runs that failed are kept: one that its clock ended may go further when it is made once more."""
+        self._unsteady: set[int] = set()
         self.spent = Spent()
         """On all replies that came, those too that came with some that a budget did not wait for."""
         self._numbered: Counter[str] = Counter()
@@ -67,6 +70,9 @@ class ProgramSpace:
 
     async def end(self, node: Node) -> End | None:
         position = await retried(partial(self._position, node), self._retries)
+        late = isinstance(position, Ended) and position.run.failure is not None and position.run.failure.kind == LIMIT
+        if late or any(isinstance(step, CodeStep) for step in position.path.steps):
+            self._unsteady.add(node.id)
         if isinstance(position, Decision):
             self._decisions[node.id] = position
             return None
@@ -85,6 +91,11 @@ class ProgramSpace:
             return await self._branching.start()
         assert node.action is not None
         return await self._branching.go_on(self._decisions[node.parent.id], node.action.reply)
+
+    def may_differ(self, node: Node) -> bool:
+        """Whether a run that comes here with the same replies may find something else, as code has run on the way, or
+        time ran out."""
+        return node.id in self._unsteady
 
     def request(self, node: Node) -> CompletionRequest:
         """What is asked at a state that waits."""

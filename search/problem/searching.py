@@ -32,7 +32,8 @@ from search.methods import (
 )
 from search.problem.model_guides import ModelGuide, OutcomeGuide
 from search.problem.program_space import ProgramSpace
-from search.problem.tree_writer import LABEL, TreeWriter
+from search.problem.tree_file import LABEL
+from search.problem.tree_writer import TreeWriter
 from search.scoring import Scorer
 from workflow.completion import Usage
 from workflow.trace import Valued
@@ -108,8 +109,8 @@ class SearchReport(BaseModel):
     method: Method
     guide: str
     """"" where nothing guided."""
-    answer: str | None
-    correct: bool | None
+    answer: str | None = None
+    correct: bool | None = None
     """None where nothing grades it, or where nothing was found."""
     verdict: str = ""
     failure: str | None = None
@@ -242,7 +243,7 @@ def _report(
         correct=None if end is None or end.reward is None else end.reward > 0,
         verdict=f"the budget of {stopped_by} was spent before any run ended" if end is None else end.verdict,
         failure=None if end is None else end.failure,
-        path=_valued(node),
+        path=_valued(node, "psi" if isinstance(guide, Likelihood) else "V"),
         agent_calls=replies.agent_calls,
         scored=tree.spent.scored,
         generated_tokens=replies.generated,
@@ -262,12 +263,13 @@ def _siblings(node: Node) -> int:
     return sum(child.copies for child in node.parent.children)
 
 
-def _valued(node: Node) -> list[Valued]:
+def _valued(node: Node, guide: Literal["V", "psi"]) -> list[Valued]:
     return [
         Valued(
             key=each.action.key,
             agent=each.action.agent,
             value=each.value,
+            guide=guide,
             q=each.q if each.visits else None,
             visits=each.visits,
             siblings=_siblings(each),

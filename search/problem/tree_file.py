@@ -6,6 +6,7 @@ N, W and Q stand nowhere: `fold` gets them from the lines. Rows for a model of v
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,6 +17,9 @@ from search.methods import Action, End, Node
 from workflow.answers import Domain
 from workflow.completion import ChatMessage, Completion
 from workflow.failures import Failure
+
+LABEL = "label"
+"""The method of label trees, as headers have it."""
 
 
 class TreeDamaged(ValueError):
@@ -39,6 +43,8 @@ class TreeHeader(_Line):
     program: str
     """Hexadecimal, of the program's text."""
     engine: str
+    engine_digest: str = ""
+    """See `engine.known_engines`."""
     weights_version: int | None = None
 
 
@@ -143,21 +149,36 @@ def read_lines(path: Path) -> tuple[list[AnyLine], bool]:
     none, and OSError. Nobody is told to delete a file whose first line is no header: it is somebody else's."""
     text = path.read_bytes()
     whole, _, rest = text.rpartition(b"\n")
-    lines = []
+    lines: list[AnyLine] = []
     for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
-        try:
-            lines.append(_LINE.validate_json(line))
-        except ValidationError as error:
-            if number == 1 and not _begins_tree(line):
-                raise _no_tree(path) from None
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise TreeDamaged(
-                f"{path}:{number} is no line of a tree: {where}: {first['msg']}. Fix: delete the file"
-            ) from None
-        if not isinstance(lines[0], TreeHeader):
-            raise _no_tree(path)
+        lines.append(_line(path, number, line))
     return lines, bool(rest)
+
+
+def read_header(path: Path) -> TreeHeader:
+    """Of a tree of which no more is read. Raises `TreeDamaged` and OSError."""
+    with path.open("rb") as file:
+        first = file.readline()
+    header = _line(path, 1, first.removesuffix(b"\n"))
+    if not isinstance(header, TreeHeader) or not first.endswith(b"\n"):
+        raise _no_tree(path)
+    return header
+
+
+def _line(path: Path, number: int, text: bytes) -> AnyLine:
+    try:
+        line = _LINE.validate_json(text)
+    except ValidationError as error:
+        if number == 1 and not _begins_tree(text):
+            raise _no_tree(path) from None
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise TreeDamaged(
+            f"{path}:{number} is no line of a tree: {where}: {first['msg']}. Fix: delete the file"
+        ) from None
+    if number == 1 and not isinstance(line, TreeHeader):
+        raise _no_tree(path)
+    return line
 
 
 def _begins_tree(line: bytes) -> bool:
@@ -184,20 +205,46 @@ def read_tree(path: Path) -> TreeRecord:
     for number, line in enumerate(lines[1:], 2):
         try:
             fold(record, line)
-        except (KeyError, ValueError) as error:
+        except ValueError as error:
             raise TreeDamaged(
                 f"{path}:{number} does not follow from the lines before: {error}. Fix: delete the file"
             ) from None
     return record
 
 
+def _node(record: TreeRecord, number: int) -> Node:
+    if number not in record.nodes:
+        raise ValueError(f"there is no node {number}")
+    return record.nodes[number]
+
+
+def _check_backed_up(record: TreeRecord, leaf: Node, value: float) -> None:
+    """Labels are grades of ends, and no search has more simulations than its settings say."""
+    settings, end = record.header.settings, leaf.end
+    if settings.get("method") == LABEL and (end is None or end.reward != value):
+        graded = "no graded end" if end is None or end.reward is None else f"R = {end.reward:g}"
+        raise ValueError(f"a simulation backed up {value:g} from node {leaf.id}, which has {graded}")
+    if not math.isfinite(value):
+        raise ValueError(f"a simulation backed up {value}")
+    most = settings.get("simulations")
+    if isinstance(most, int) and len(record.simulations) >= most:
+        raise ValueError(f"it is one simulation more than the {most} of the settings")
+
+
 def fold(record: TreeRecord, line: AnyLine) -> None:
-    """Take one more line in. Raises KeyError and ValueError where it does not follow from those before."""
+    """Take one more line in. Raises ValueError where it does not follow from those before."""
+    if record.chosen is not None:
+        raise ValueError("the search had decided")
     match line:
         case NodeLine():
             if line.id in record.nodes:
                 raise ValueError(f"node {line.id} is there")
-            parent = record.nodes[line.parent]
+            parent = _node(record, line.parent)
+            if parent.end is not None or line.depth != parent.depth + 1:
+                state = "an end" if parent.end is not None else f"at depth {parent.depth}"
+                raise ValueError(f"node {line.id} at depth {line.depth} comes after node {parent.id}, which is {state}")
+            if line.virtual and line.value is None:
+                raise ValueError(f"node {line.id} has a virtual visit without a value")
             completion = line.completion
             if completion is not None and completion.prompt_token_ids is None and parent.children:
                 elder = parent.children[0].action
@@ -214,18 +261,25 @@ def fold(record: TreeRecord, line: AnyLine) -> None:
             parent.children.append(node)
             record.nodes[line.id] = node
         case StateLine():
-            node = record.nodes[line.id]
+            node = _node(record, line.id)
+            if line.id in record.states or (line.terminal and node.children):
+                said = "there are replies to it" if line.terminal and node.children else "its state is there"
+                raise ValueError(f"node {line.id}: {said}")
+            if line.graded not in (None, 1, -1):
+                raise ValueError(f"node {line.id} has R = {line.graded:g}, and R is 1 or -1")
             record.states[line.id] = line
             node.seen = True
             if line.terminal:
                 node.end = End(line.answer, line.failure, line.graded, line.verdict)
         case SimulationLine():
-            leaf = record.nodes[line.path[-1]]
+            leaf = _node(record, line.path[-1])
             if [node.id for node in leaf.path] != line.path:
                 raise ValueError(f"{line.path} is no path")
+            _check_backed_up(record, leaf, line.value)
             leaf.back_up(line.value)
             record.simulations.append(line)
         case ChosenLine():
+            _node(record, line.id)
             record.chosen = line
         case _:
             raise ValueError("a second header")

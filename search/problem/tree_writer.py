@@ -3,16 +3,17 @@ file first. What stands there is compared line by line, so that a file never say
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+from engine.known_engines import Identity
 from search.methods import Node, Reply, SearchRefused
-from search.problem.program_space import ProgramSpace
+from search.problem.program_space import LIMIT, ProgramSpace
 from search.problem.tree_file import (
+    LABEL,
     AnyLine,
     ChosenLine,
     NodeLine,
@@ -22,17 +23,24 @@ from search.problem.tree_file import (
     TreeHeader,
     line_text,
     read_lines,
+    read_tree,
 )
 from workflow.completion import Completion
 
-LABEL = "label"
-"""The method of label trees, as headers have it."""
+_LABELS = b'"method": "label"'
+"""In the header of labels; in a text of JSON its quotes would be escaped."""
+
+
+class TreeUnsteady(TreeDamaged):
+    """A tree that cannot be gone on with, and is not damaged: its program's code said something else this time, and
+    what code said is not kept."""
 
 
 class TreeWriter:
     """A `TreeLog` into a file. `goes_on` keeps what is there; otherwise it is written anew.
 
-    Raises `TreeDamaged` for a file that is no tree, and ValueError for one of another search.
+    Raises `TreeDamaged` for a file that is no tree, and ValueError for one of another search. Its methods raise
+    `TreeUnsteady` or `TreeDamaged` where what is there is not what the search does now.
     """
 
     def __init__(self, path: Path, header: TreeHeader, *, goes_on: bool = False) -> None:
@@ -56,7 +64,7 @@ class TreeWriter:
         self._file = path.open("ab" if goes_on else "wb")
         self.space: ProgramSpace | None = None
         """Of the search, once it is there."""
-        self._write(header)
+        self._write(self._there[0] if self._there else header)
 
     def drawn(self, node: Node) -> None:
         assert node.parent is not None
@@ -81,7 +89,8 @@ class TreeWriter:
                 value=node.value,
                 virtual=node.virtual,
                 copies=node.copies,
-            )
+            ),
+            node.parent,
         )
 
     def arrived(self, node: Node) -> None:
@@ -97,7 +106,7 @@ class TreeWriter:
             said = StateLine(
                 id=node.id, terminal=False, agent=request.agent, messages=request.messages or [], tools=request.tools
             )
-        self._write(said)
+        self._write(said, node)
 
     def simulated(self, leaf: Node, value: float) -> None:
         self._write(SimulationLine(path=[node.id for node in leaf.path], value=value))
@@ -108,13 +117,14 @@ class TreeWriter:
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, line: AnyLine) -> None:
+    def _write(self, line: AnyLine, at: Node | None = None) -> None:
+        """`at` is the state that the line follows from."""
         text = line_text(line)
         if self._at < len(self._there):
             before = line_text(self._there[self._at])
             if before != text:
                 said = _difference(before.rstrip(), text.rstrip())
-                raise TreeDamaged(
+                raise (TreeUnsteady if self._may_differ(self._there[self._at], at) else TreeDamaged)(
                     f"{self.path}:{self._at + 1} is not what the search does now: {said}. "
                     "Fix: delete the file; the tree is then searched anew"
                 )
@@ -123,27 +133,49 @@ class TreeWriter:
             self._file.flush()
         self._at += 1
 
+    def _may_differ(self, there: AnyLine, at: Node | None) -> bool:
+        late = isinstance(there, StateLine) and there.failure == LIMIT
+        return late or (at is not None and self.space is not None and self.space.may_differ(at))
+
 
 def is_whole(path: Path, header: TreeHeader, simulations: int) -> bool:
-    """Whether a label tree has all its simulations. Raises `TreeDamaged`, and ValueError for one of another search."""
-    if not path.exists():
-        return False
-    lines, _ = read_lines(path)
-    if lines:
-        _agree(path, lines[0], header)
-    return sum(isinstance(line, SimulationLine) for line in lines) >= simulations
+    """Whether a label tree has all its simulations, or its program asks nobody. Raises `TreeDamaged`, and ValueError
+    for one of another search."""
+    if not path.exists() or b"\n" not in path.read_bytes():
+        return False  # not even its header is whole
+    record = read_tree(path)
+    _agree(path, record.header, header)
+    return record.root.end is not None or len(record.simulations) == simulations
 
 
 def _spare_labels(path: Path) -> None:
-    """Raises `SearchRefused` for a tree of labels, which costs more than a search."""
-    with contextlib.suppress(OSError, TreeDamaged):
-        first = read_lines(path)[0][:1] if path.exists() else []
-        if first and isinstance(first[0], TreeHeader) and first[0].settings.get("method") == LABEL:
-            raise SearchRefused(f"{path} is a tree of labels, and would be lost. Fix: another file")
+    """Raises `SearchRefused` for what may be a tree of labels, which costs more than a search, however damaged it is:
+    for all that has lines, the first of which is no header of a search, or that has the header of labels anywhere."""
+    if not path.is_file():
+        return
+    whole, _, rest = path.read_bytes().rpartition(b"\n")
+    lines = whole.split(b"\n") if whole else []
+    methods = [_method(line) for line in lines]
+    if LABEL in methods or _LABELS in whole + rest:
+        raise SearchRefused(f"{path} is a tree of labels, and would be lost. Fix: another file")
+    if lines and methods[0] is None:
+        raise SearchRefused(f"{path} is no tree of a search, and would be lost. Fix: another file")
+
+
+def _method(line: bytes) -> object:
+    """Of a search, as its header says; None where the line is no header."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    settings = said.get("settings") if isinstance(said, dict) and said.get("type") == "tree" else None
+    return settings.get("method") if isinstance(settings, dict) else None
 
 
 def _agree(path: Path, there: AnyLine, header: TreeHeader) -> None:
     assert isinstance(there, TreeHeader)  # as files are read
+    if Identity(there.engine, there.engine_digest).is_same(Identity(header.engine, header.engine_digest)):
+        there = there.model_copy(update={"engine": header.engine, "engine_digest": header.engine_digest})
     then, now = there.model_dump(mode="json"), header.model_dump(mode="json")
     then, now = then | then.pop("settings"), now | now.pop("settings")
     for name in now | then:

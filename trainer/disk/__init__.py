@@ -14,6 +14,7 @@ from trainer.disk.records import (
     check_same,
     has_lines,
     line_of,
+    made_by_engine,
     problem_digest,
     read_records,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "has_lines",
     "hashing",
     "line_of",
+    "made_by_engine",
     "metrics_file",
     "only_writer",
     "plain_files",

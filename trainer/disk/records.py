@@ -18,10 +18,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from engine.known_engines import Identity, identity
+from engine.protocol import Engine
 from tasks.problems import Problem
 from trainer.disk import plain_files
 
 Record = TypeVar("Record", bound=BaseModel)
+_DIGEST = "_digest"
 
 
 def agree(
@@ -29,7 +32,8 @@ def agree(
 ) -> None:
     """Write down how attempts are made. Where some have `begun`, ValueError if something else is written there, or
     nothing: what is there is then somebody else's, and so it is where something is written that no attempts need.
-    `today` says in the terms of today what was written by an earlier version."""
+    `today` says in the terms of today what was written by an earlier version. Of an engine `x` its digest may stand in
+    `x_digest`: it is then known by that, whatever its path (`engine.known_engines`)."""
     check_regular(path)
     if begun and not path.exists():
         raise ValueError(f"{path.parent} holds attempts, and no {path.name} that says whose. Fix: use another folder")
@@ -43,6 +47,7 @@ def agree(
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} does not say how attempts were made: {error}. Fix: use another folder") from None
     before, now = today(before), json.loads(json.dumps(made_by))
+    before = _with_same_engines(before, now) if isinstance(before, dict) else before
     for name in {**now, **before} if isinstance(before, dict) else ["everything"]:
         then = before.get(name) if isinstance(before, dict) else before
         if then != now.get(name) and not (then is None and now.get(name) is False):  # a switch that was not there yet
@@ -51,6 +56,23 @@ def agree(
                 f"{path.parent} holds attempts with {where}={_short(was)}, not {_short(wanted)}. "
                 "Fix: use another folder, or the same settings"
             )
+
+
+def made_by_engine(role: str, engine: Engine) -> dict[str, str]:
+    """What `agree` compares an engine by."""
+    name, digest = identity(engine)
+    return {role: name} | ({f"{role}{_DIGEST}": digest} if digest else {})
+
+
+def _with_same_engines(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What was written, with the engines that are the same as those now called as they are now."""
+    for role in {key.removesuffix(_DIGEST) for key in (*before, *now) if key.endswith(_DIGEST)}:
+        keys = role, f"{role}{_DIGEST}"
+        then, this = (Identity(*(str(made.get(key) or "") for key in keys)) for made in (before, now))
+        if then.is_same(this):
+            before = {key: said for key, said in before.items() if key not in keys}
+            before |= {key: now[key] for key in keys if key in now}
+    return before
 
 
 def agree_on_settings(path: Path, settings: BaseModel) -> None:
@@ -93,7 +115,8 @@ def has_lines(path: Path) -> bool:
 
 
 def line_of(record: BaseModel) -> str:
-    """One line of JSON, without fields that are None. Halves of surrogate pairs, which are no text, become `?`."""
+    """One line of JSON, without fields that are None: what may be None has that as its default. Halves of
+    surrogate pairs, which are no text, become `?`."""
     line = json.dumps(record.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
     return line.encode(errors="replace").decode() + "\n"
 

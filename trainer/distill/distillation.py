@@ -28,7 +28,7 @@ from tasks.environments import begins
 from tasks.problems import Problem
 from templates import Template, load_templates
 from trainer.credit import paper_reward
-from trainer.disk import check_ids, problem_digest
+from trainer.disk import check_ids, made_by_engine, problem_digest
 from trainer.distill.bank_programs import TemplateProgram, bank_digest, checked_programs, drawn
 from trainer.distill.distill_log import DesignRecord, DistillLog, DistillReport, QuestionRecord, RunRecord
 from trainer.distill.distill_rows import (
@@ -134,8 +134,8 @@ async def distill(
     check_ids(problems)
     bank = load_templates() if templates is None else list(templates)
     made_by = {
-        "designer": designer.name if designer is not None else "bank",
-        "executor": executor.name,
+        **({"designer": "bank"} if designer is None else made_by_engine("designer", designer)),
+        **made_by_engine("executor", executor),
         "templates": bank_digest(bank),
         **settings.model_dump(mode="json", exclude={"max_concurrent", "retries"}),
     }

@@ -5,7 +5,7 @@ Not here: anything that trains; the command is `metaagent.commands.eval`.
 """
 
 from trainer.evaluate.attempts import RESULTS, SETTINGS, Attempt
-from trainer.evaluate.evaluation import Attempts, EvalSettings, MakeAttempt, evaluate
+from trainer.evaluate.evaluation import Attempts, EvalSettings, MakeAttempt, asked_nobody, evaluate
 from trainer.evaluate.evaluation_report import NO_PROGRAM, EvalReport, EvalSums, SearchMeans, StructureRow, report_of
 from trainer.evaluate.label_trees import LabelledTree, LabelSettings, label_problems
 from trainer.evaluate.metrics import (
@@ -41,6 +41,7 @@ __all__ = [
     "Searcher",
     "Spread",
     "StructureRow",
+    "asked_nobody",
     "diversity",
     "evaluate",
     "grouped",

@@ -26,6 +26,17 @@ from workflow.usage import PolicyRole, Tally
 SETTINGS, RESULTS, TRACES, TREES = "evaluation.json", "results.jsonl", "traces", "trees"
 
 
+LABELS = "labels.json"
+"""What label trees of a folder were made with."""
+
+
+def refuse_other(folder: Path, other: str) -> None:
+    """ValueError where a folder has the settings file of other work: trees of searches and of labels are kept apart."""
+    if (folder / other).exists():
+        held = "label trees" if other == LABELS else "an evaluation"
+        raise ValueError(f"{folder} holds {held} ({other}). Fix: use another folder")
+
+
 def file_name(problem: str) -> str:
     """Of a problem's file: readable, and another one for each id."""
     readable = re.sub(r"[^\w.-]+", "_", problem, flags=re.ASCII)[:80]
@@ -90,6 +101,7 @@ class AttemptLog:
             return
         with ExitStack() as opened:
             opened.enter_context(only_writer(folder))
+            refuse_other(folder, LABELS)
             (folder / TRACES).mkdir(exist_ok=True)
             results = folder / RESULTS
             agree(folder / SETTINGS, made_by, begun=has_lines(results))

@@ -25,12 +25,12 @@ from engine.protocol import Engine
 from engine.retries import retried
 from engine.session import Run
 from sandbox.protocol import Sandbox
-from search.methods import AsksNobody
+from search.methods import AsksNobody, SearchRefused
 from search.problem import SearchReport, SearchSettings
 from tasks.environments import begins
 from tasks.problems import Problem
 from trainer.credit import correctness
-from trainer.disk import check_ids, check_same, problem_digest
+from trainer.disk import check_ids, check_same, made_by_engine, problem_digest
 from trainer.evaluate.attempts import TRACES, Attempt, AttemptLog
 from trainer.evaluate.searched import Searcher
 from trainer.rollout import TraceFile, derived_seed
@@ -106,16 +106,17 @@ async def evaluate(
     has the models of values for `settings.search`; the tree of each attempt goes into `trees/`.
 
     Raises `EngineFailed` or `SandboxUnavailable` when retries did not help, OSError when the folder cannot be written,
-    and ValueError for problems with equal ids, for games with neither `designer` nor `program`, for both of these, and
-    for a folder of another evaluation.
+    and ValueError for problems with equal ids, for games with neither `designer` nor `program`, for both of these, for
+    a folder of another evaluation, and for a search with a program that asks nobody for any problem.
     """
     settings = settings or EvalSettings()
     problems = [problem.within(settings.tolerance) for problem in problems]
     _check(problems, designer, program)
+    with_program = "bank" if program is None else "program"
     made_by = {
-        "designer": designer.name if designer is not None else "bank" if program is None else "program",
+        **({"designer": with_program} if designer is None else made_by_engine("designer", designer)),
         "program": program,
-        "executor": executor.name,
+        **made_by_engine("executor", executor),
         **settings.model_dump(mode="json", exclude={"k", "max_concurrent", "retries"}),
         **({} if searcher is None else searcher.names),
     }
@@ -152,7 +153,18 @@ async def evaluate(
                     group.create_task(work())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None  # the first one; the group has stopped the other attempts
-    return [done[problem.id, number] for problem, number in wanted]
+    attempts = [done[problem.id, number] for problem, number in wanted]
+    if settings.search is not None and designer is None and attempts and all(map(asked_nobody, attempts)):
+        raise SearchRefused(
+            "the program asks no agent for any of the problems, so there is nothing to search. Fix: another program, "
+            "or metaagent eval without --search"
+        )
+    return attempts
+
+
+def asked_nobody(attempt: Attempt) -> bool:
+    """Of an attempt that was to be searched for: whether its program has run, and asked no agent."""
+    return attempt.search is None and attempt.failure is None
 
 
 def _check(problems: Sequence[Problem], designer: Engine | None, program: str | None) -> None:
@@ -289,7 +301,7 @@ class Attempts:
     async def search(
         self, problem: Problem, program: str, number: int, seed: int, trace: Path | None
     ) -> tuple[SearchReport, Run | None] | None:
-        """None where there is nothing to search: a program that a Designer wrote asks nobody, or one fails before."""
+        """None where there is nothing to search: for this problem the program asks nobody, or fails before."""
         assert self.searcher is not None
         assert self.settings.search is not None
         try:
@@ -302,9 +314,7 @@ class Attempts:
                 trace=trace,
                 tree=self.tree_of(problem.id, number),
             )
-        except AsksNobody as asks:
-            if self.designer is None and asks.failure is None:
-                raise
+        except AsksNobody:
             return None
 
     async def run(self, problem: Problem, program: str, seed: int, trace: Path | None) -> Run:

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engine.protocol import Engine
-from search.methods import MctsSettings
-from search.problem import read_tree
+from engine.protocol import Engine, GivesOnce
+from search.methods import AsksNobody, MctsSettings
+from search.problem import NodeLine, TreeUnsteady, read_lines, read_tree
 from tasks.problems import Problem
-from trainer.disk import agree, check_ids, only_writer
-from trainer.evaluate.attempts import file_name
+from trainer.disk import agree, check_ids, made_by_engine, only_writer
+from trainer.evaluate.attempts import LABELS, SETTINGS, TREES, file_name, refuse_other
 from trainer.evaluate.searched import Searcher
 from trainer.rollout import derived_seed, first_failure
 from workflow.completion import Sampling
 from workflow.limits import Limits
-
-LABELS, TREES = "labels.json", "trees"
 
 
 class LabelSettings(BaseModel):
@@ -59,6 +59,10 @@ class LabelledTree(BaseModel):
     """Simulations that ended right."""
     kept: bool
     """Whether it was there already."""
+    anew: bool = False
+    """Whether one that was broken off could not be gone on with (`TreeUnsteady`), and was begun anew."""
+    left_out: str = ""
+    """Where the program asks nobody for this problem, so that there is nothing to label: how it ended."""
 
 
 async def label_problems(
@@ -71,7 +75,8 @@ async def label_problems(
     folder: Path,
     watch: Callable[[LabelledTree], None] = lambda _: None,
 ) -> list[LabelledTree]:
-    """A tree per problem, in their order; at most `max_concurrent` grow at once, and none depends on the others.
+    """A tree per problem, in their order; at most `max_concurrent` grow at once, and none depends on the others. A
+    problem for which the program asks nobody has a tree without a reply, and is known by it the next time.
 
     Raises `EngineFailed` and `SandboxUnavailable` when retries did not help, `TreeDamaged`, OSError, and ValueError for
     problems with equal ids and for a folder of other labels. What was written stays.
@@ -81,13 +86,16 @@ async def label_problems(
     trees = folder / TREES
     done: dict[str, LabelledTree] = {}
     with only_writer(folder):
+        refuse_other(folder, SETTINGS)
         trees.mkdir(exist_ok=True)
         made_by = {
             "program": program,
-            "engine": engine.name,
+            **made_by_engine("engine", engine),
             **settings.model_dump(mode="json", exclude={"max_concurrent", "retries"}),
         }
         agree(folder / LABELS, made_by, begun=any(trees.iterdir()))
+        if isinstance(engine, GivesOnce):
+            _pass_over(engine, [*(trees / f"{file_name(problem.id)}.jsonl" for problem in problems), *trees.iterdir()])
         waiting = iter(problems)
 
         async def work() -> None:
@@ -95,9 +103,17 @@ async def label_problems(
                 file = trees / f"{file_name(problem.id)}.jsonl"
                 seed = derived_seed(settings.seed, problem.id, "labels")
                 kept = searcher.is_labelled(problem, program, settings.mcts, engine=engine, seed=seed, tree=file)
+                grow = partial(searcher.label, problem, program, settings.mcts, engine=engine, seed=seed, tree=file)
+                anew = False
                 if not kept:
-                    await searcher.label(problem, program, settings.mcts, engine=engine, seed=seed, tree=file)
-                done[problem.id] = _in_figures(problem, file, kept)
+                    with suppress(AsksNobody):
+                        try:
+                            await grow()
+                        except TreeUnsteady:
+                            anew = True
+                            file.unlink()
+                            await grow()
+                done[problem.id] = _in_figures(problem, file, kept, anew)
                 watch(done[problem.id])
 
         try:
@@ -109,8 +125,17 @@ async def label_problems(
     return [done[problem.id] for problem in problems]
 
 
-def _in_figures(problem: Problem, file: Path, kept: bool) -> LabelledTree:
+def _pass_over(engine: GivesOnce, trees: Sequence[Path]) -> None:
+    """Replies that trees hold were given before, in their order."""
+    for path in dict.fromkeys(path for path in trees if path.is_file()):
+        for line in read_lines(path)[0]:
+            if isinstance(line, NodeLine) and line.completion is not None:
+                engine.was_given(line.key, line.agent, line.completion)
+
+
+def _in_figures(problem: Problem, file: Path, kept: bool, anew: bool) -> LabelledTree:
     record = read_tree(file)
+    end = record.root.end
     return LabelledTree(
         problem=problem.id,
         file=file,
@@ -119,4 +144,6 @@ def _in_figures(problem: Problem, file: Path, kept: bool) -> LabelledTree:
         simulations=len(record.simulations),
         right=sum(line.value > 0 for line in record.simulations),
         kept=kept,
+        anew=anew,
+        left_out="" if end is None else AsksNobody(end.failure, end.answer).why,
     )

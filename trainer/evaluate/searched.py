@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from engine.known_engines import identity
 from engine.protocol import Engine
 from engine.session import Run
 from sandbox.protocol import Sandbox
@@ -53,6 +54,10 @@ def _gives_logprobs(engine: Engine) -> bool:
     return bool(getattr(engine, "processed_logprobs", True))
 
 
+def _named(model: Scorer | str) -> str:
+    return model if isinstance(model, str) else getattr(model, "digest", "") or model.name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searcher:
     """What all searches of a process share."""
@@ -79,10 +84,10 @@ class Searcher:
 
     @property
     def names(self) -> dict[str, str]:
-        """What an evaluation's folder says of the models."""
-        prm = self.prm if isinstance(self.prm, str) or self.prm is None else self.prm.name
-        orm = None if self.orm is None else self.orm.name
-        return {name: said for name, said in (("prm", prm), ("orm", orm)) if said is not None}
+        """What an evaluation's folder says of the models: their digests, as any model may be put at a path, and names
+        of those that have none."""
+        models = {"prm": self.prm, "orm": self.orm}
+        return {option: _named(model) for option, model in models.items() if model is not None}
 
     async def search(
         self,
@@ -214,5 +219,6 @@ class Searcher:
             domain=problem.domain,
             program=hashlib.blake2b(program.encode(errors="replace"), digest_size=16).hexdigest(),
             engine=engine.name,
+            engine_digest=identity(engine).digest,
             weights_version=version if isinstance(version, int) else None,
         )

@@ -9,6 +9,7 @@ Pure: no torch, and no model is loaded (`trainer.values.torch_scorer`).
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +47,11 @@ class ScorerFile(BaseModel):
     files: dict[str, str] = {}
     """SHA-256 of each file that V is computed from: weights, and how many layers, heads and the like they are of. The
     tokenizer's files are known by `template`."""
+
+    @property
+    def digest(self) -> str:
+        """Of what the model is, wherever it lies."""
+        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=16).hexdigest()
 
 
 def scorer_folder(folder: Path) -> Path:

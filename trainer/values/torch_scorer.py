@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from engine.pretrained import load_body, load_config, load_model, load_tokenizer
+from engine.pretrained import folder_digest, load_body, load_config, load_model, load_tokenizer
 from search.scoring import Score, ScoredState
 from trainer.samples import Sample
 from trainer.update import read_values
@@ -47,11 +47,14 @@ class TorchScorer:
         compute: Callable[[Sequence[Sample]], list[float]],
         *,
         agents: dict[str, int] | None = None,
+        digest: str = "",
         window_s: float = 0.002,
     ) -> None:
         self.name = name
         self.agents = agents or {}
         """Those seen in training, each with its rows; empty where nothing is known of them."""
+        self.digest = digest
+        """Of what the model is, wherever it lies."""
         self._view, self._compute, self._window_s = view, compute, window_s
         self._waiting: list[_Asked] = []
         self._working: asyncio.Task[None] | None = None
@@ -86,7 +89,7 @@ class TorchScorer:
                 f"{folder}: the model has {rows} tokens, and the separator is number {scorer.separator_id}. Fix: copy "
                 "the whole folder anew"
             )
-        return cls(str(folder), view, compute, agents=scorer.agents, window_s=window_s)
+        return cls(str(folder), view, compute, agents=scorer.agents, digest=scorer.digest, window_s=window_s)
 
     @classmethod
     def two_class(
@@ -116,7 +119,8 @@ class TorchScorer:
         except Exception as error:
             raise _unloadable(folder, error) from error
         most = getattr(config.get_text_config(), "max_position_embeddings", None)
-        return cls(str(folder), StateView(tokenizer, separator, "steps", most), compute, window_s=window_s)
+        view = StateView(tokenizer, separator, "steps", most)
+        return cls(str(folder), view, compute, digest=f"{folder_digest(folder)}-{view.fingerprint}", window_s=window_s)
 
     async def score(self, states: Sequence[ScoredState]) -> list[Score]:
         """See `Scorer`. A state that cannot be read is worth `UNREADABLE`."""

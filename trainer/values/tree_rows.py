@@ -16,10 +16,11 @@ from pathlib import Path
 
 from search.methods import Node
 from search.paths import AgentStep
-from search.problem import TreeRecord, read_tree
+from search.problem import LABEL, TreeRecord, read_header, read_tree
 from search.scoring import ScoredState
 from tasks import asked_in_math500
 from trainer.values.state_views import StateTokens, StateView, Unreadable
+from workflow.completion import Completion
 
 EPSILON = 1e-4
 """Targets are kept within [-1 + EPSILON, 1 - EPSILON] (Appendix B.4)."""
@@ -59,8 +60,8 @@ class TreeRows:
 
 
 def tree_files(paths: Sequence[Path]) -> list[Path]:
-    """Files as they are given, and of folders their `trees/*.jsonl`, or without such a folder their `*.jsonl`. Raises
-    `RowsRefused` where there is none."""
+    """Files as they are given, and of folders their `trees/*.jsonl`, or without such a folder their `*.jsonl`; each
+    once, whatever it is called. Raises `RowsRefused` where there is none."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -71,7 +72,7 @@ def tree_files(paths: Sequence[Path]) -> list[Path]:
             found += files
         else:
             found.append(path)
-    return list(dict.fromkeys(found))
+    return list({path.resolve(): path for path in reversed(found)}.values())[::-1]
 
 
 def rows_of_trees(
@@ -80,15 +81,22 @@ def rows_of_trees(
     """All rows, tree by tree in the order of the files, node by node.
 
     Edges with fewer than `min_visits` simulations are left out, and trees whose |Q| at the root is beyond
-    `root_window`. An outcome model (`view.view`) has a row for each graded end of a run, whatever its visits. Raises
-    `RowsRefused` for trees that were not made for labels, `TreeDamaged` and OSError.
+    `root_window`. An outcome model (`view.view`) has a row for each graded end of a run, whatever its visits. Of two
+    copies of a tree the longer one counts. Raises `RowsRefused` for trees that were not made for labels and for a
+    separator that stands in their replies, `TreeDamaged` and OSError.
     """
     found = TreeRows()
     problems: set[str] = set()
     tests: dict[str, str] = {}
-    for path in tree_files(paths):
+    files, copies = _label_files(tree_files(paths))
+    if copies:
+        found.dropped["trees that are there twice"] = copies
+    spelt = 0
+    for path in files:
         record = read_tree(path)
-        _check(path, record)
+        spelt += sum(_spells(node, view.separator) for node in record.nodes.values())
+        if spelt:
+            continue  # it will be refused, with how many there are
         problem = question_digest(record.header.question)
         if asked_in_math500(record.header.question):
             tests.setdefault(problem, record.header.problem)
@@ -113,6 +121,11 @@ def rows_of_trees(
             except ValueError as error:
                 raise RowsRefused(f"{path}, node {node.id}: {error}") from error
             found.rows.append(Row(problem, state.turns[-1].agent, node.depth, tokens, target, visits))
+    if spelt:
+        raise RowsRefused(
+            f"{view.separator!r} stands in {spelt:,} replies of the trees, and is to stand at their ends alone. Fix: a "
+            "separator that nobody writes"
+        )
     found.problems, found.math500 = sorted(problems), sorted(tests.values())
     return found
 
@@ -155,22 +168,31 @@ def _state(path: Path, record: TreeRecord, node: Node, answer: str | None) -> Sc
     return ScoredState(record.header.question, tuple(turns), answer)
 
 
-def _check(path: Path, record: TreeRecord) -> None:
-    """Labels are means of R over runs that ended. The tree of a search is none, whatever stands in it: a guide chose
-    its runs, and its problems may be those of a test."""
-    method = record.header.settings.get("method")
-    if method != "label":
+def _label_files(paths: Sequence[Path]) -> tuple[list[Path], int]:
+    """One file of each tree, the longest, and how many more there are. Raises `RowsRefused` for trees of searches,
+    whatever stands in them: a guide chose their runs, and their problems may be those of a test."""
+    others: list[tuple[Path, object]] = []
+    found: dict[str, list[Path]] = {}
+    for path in paths:
+        header = read_header(path)
+        method = header.settings.get("method")
+        if method != LABEL:
+            others.append((path, method))
+        known = header.model_copy(update={"engine": header.engine_digest or header.engine})
+        found.setdefault(known.model_dump_json(), []).append(path)
+    if others:
+        path, method = others[0]
+        more = f"; {len(others):,} of {len(paths):,} trees are none" if len(others) > 1 or len(paths) > 1 else ""
         raise RowsRefused(
-            f"{path} is no tree of labels: its header has method {method!r}, not 'label'. Fix: trees of metaagent label"
+            f"{path} is no tree of labels: its header has method {method!r}, not {LABEL!r}{more}. Fix: trees of "
+            "metaagent label alone"
         )
-    for simulation in record.simulations:
-        end = record.nodes[simulation.path[-1]].end
-        if end is None or end.reward != simulation.value:
-            graded = "no graded end" if end is None or end.reward is None else f"R = {end.reward:g}"
-            raise RowsRefused(
-                f"{path} is no tree of labels: a simulation backed up {simulation.value:g} from node "
-                f"{simulation.path[-1]}, which has {graded}. Fix: trees of metaagent label"
-            )
+    kept = [max(same, key=lambda path: path.stat().st_size) for same in found.values()]
+    return kept, len(paths) - len(kept)
+
+
+def _spells(node: Node, text: str) -> bool:
+    return node.action is not None and isinstance(node.action.reply, Completion) and text in node.action.reply.text
 
 
 def clamped(target: float) -> float:

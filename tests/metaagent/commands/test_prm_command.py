@@ -186,10 +186,18 @@ def test_what_cannot_be_learned_from_is_named(run: Any, tmp_path: Path) -> None:
     assert "bad.jsonl:1 is no line of a tree" in result.stderr
 
 
+def test_a_separator_that_texts_are_made_of_is_refused(run: Any, tmp_path: Path) -> None:
+    assert run("--separator", "a").exit_code == 2
+    assert "--separator 'a' is token" in run("--separator", "a").stderr
+    longer = run("--separator", "xx", data=write_trees(tmp_path / "long", longest=60))
+    assert longer.exit_code == 2
+    assert "'xx' stands in" in longer.stderr
+
+
 def test_trees_of_searches_and_of_math500_are_refused(run: Any, tmp_path: Path) -> None:
     result = run(data=write_trees(tmp_path / "searched", method="majority"))
     assert result.exit_code == 2
-    assert "0.jsonl is no tree of labels: its header has method 'majority', not 'label'. Fix: trees" in result.stderr
+    assert "0.jsonl is no tree of labels: its header has method 'majority', not 'label'; 8 of 8" in result.stderr
     data = write_trees(tmp_path / "data", problems=3)
     tree = data / "trees" / "1.jsonl"
     tree.write_text(tree.read_text().replace("Problem 1?", "How many positive whole-number divisors does 196 have?"))

@@ -128,4 +128,9 @@ def test_what_is_no_tree_is_named(tmp_path: Path) -> None:
     assert "p.jsonl:1 is no line of a tree: " in older.stderr
     damaged = invoke("show", written(tmp_path, [HEADER, node(2, 1, "an orphan")]))
     assert "p.jsonl:2 does not follow from the lines before" in damaged.stderr
+    for number in (99, 5):
+        for more in ((), ("--json",)):
+            undrawn = invoke("show", written(tmp_path, [*SMALL[:5], ChosenLine(id=number)]), *more)
+            assert undrawn.exit_code == 2
+            assert f"p.jsonl:6 does not follow from the lines before: there is no node {number}. Fix" in undrawn.output
     assert "--mermaid draws programs" in invoke("show", written(tmp_path, SMALL), "--mermaid").stderr

@@ -15,7 +15,7 @@ from player import Player, WordScorer
 from small_programs import labelled, lines_of, searched_for, short_word
 
 from search.methods import MctsSettings, Node, SearchRefused
-from search.problem import SearchSettings, TreeDamaged, read_lines, read_tree
+from search.problem import SearchSettings, TreeDamaged, TreeHeader, is_whole, read_lines, read_tree
 from workflow.completion import Completion, CompletionRequest
 from workflow.failures import LimitExceeded
 
@@ -300,9 +300,79 @@ def test_a_search_again_makes_the_same_file(tmp_path: Path) -> None:
 def test_a_search_does_not_write_over_labels(tmp_path: Path) -> None:
     path = tmp_path / "tree"
     labels = whole(path)
-    with pytest.raises(SearchRefused, match=r"tree is a tree of labels, and would be lost. Fix: another file"):
-        searched_for("rea", SearchSettings(simulations=2), path, Player(), prm=WordScorer())
-    assert path.read_bytes() == labels
+    lines = lines_of(path)
     other = tmp_path / "search"
+
+    def search(path: Path) -> None:
+        searched_for("rea", SearchSettings(simulations=2), path, Player(), prm=WordScorer())
+
     for _ in range(2):  # over a search it may
-        searched_for("rea", SearchSettings(simulations=2), other, Player(), prm=WordScorer())
+        search(other)
+    found = other.read_bytes()
+    for damaged in (
+        labels,
+        labels + b"x",
+        labels + b"\xff\n",
+        labels.replace(b'"depth": 1', b'"depth": "deep"'),
+        labels.replace(b'"engine"', b'"motor"', 1),
+        lines[0][:-2] + b"\n" + b"".join(lines[1:]),
+        b"\n" + labels,
+        b"\xff" + labels,
+        b"".join(lines[1:]),
+        lines[0],
+        lines[0][:-1],
+        found + labels,
+        labels.replace(b'"type": "tree"', b'"type": "three"'),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            SearchRefused, match=r"tree is (a tree of labels|no tree of a search), and would be lost. Fix"
+        ):
+            search(path)
+        assert path.read_bytes() == damaged
+    for torn in (b"", found[:30], found[:-4], found + b"x"):  # as a kill leaves a search
+        path.write_bytes(torn)
+        search(path)
+        assert path.read_bytes() == found
+
+
+def test_lines_of_labels_agree_with_one_another(tmp_path: Path) -> None:
+    """What somebody has edited is named with its line, also where each line by itself may stand."""
+    whole(tmp_path / "whole", "ra")
+    lines = [json.loads(line) for line in lines_of(tmp_path / "whole")]
+    numbers = {kind: [at for at, line in enumerate(lines) if line["type"] == kind] for kind in ("node", "simulation")}
+    last, node = numbers["simulation"][-1], numbers["node"][-1]
+    end = next(at for at, line in enumerate(lines) if line.get("terminal"))
+    chosen = [{"type": "chosen", "id": number} for number in (0, 99, 1)]
+    path = tmp_path / "edited"
+    for at, more, said in [
+        (last, [lines[last] | {"value": 0.5}], "a simulation backed up 0.5 from node"),
+        (last, [lines[last] | {"value": -lines[last]["value"]}], "which has R ="),
+        (last, [lines[last], lines[last]], "it is one simulation more than the 6 of the settings"),
+        (node, [lines[node] | {"depth": 7}], "at depth 7 comes after node"),
+        (node, [lines[node] | {"parent": lines[end]["id"], "depth": 3}], "which is an end"),
+        (node, [lines[node] | {"virtual": True}], "a virtual visit without a value"),
+        (end, [lines[end], lines[end]], "its state is there"),
+        (end, [lines[end] | {"graded": 0.5}], "R = 0.5"),
+        (last, [lines[last], chosen[1]], "there is no node 99"),
+        (last, [lines[last], chosen[0], chosen[2]], "the search had decided"),
+    ]:
+        edited = [*lines[:at], *more, *lines[at + 1 :]]
+        path.write_text("".join(json.dumps(line) + "\n" for line in edited))
+        with pytest.raises(
+            TreeDamaged, match=rf"edited:{at + len(more)} does not follow from the lines before: .*{said}"
+        ):
+            read_tree(path)
+        assert is_whole_refuses(path)
+
+
+def is_whole_refuses(path: Path) -> bool:
+    try:
+        is_whole(path, read_header(path), PLAN.simulations)
+    except TreeDamaged:
+        return True
+    return False
+
+
+def read_header(path: Path) -> TreeHeader:
+    return TreeHeader.model_validate_json(path.read_text().splitlines()[0])

@@ -14,6 +14,7 @@ from small_problems import FOUR, SIX
 from token_engine import TokenEngine
 
 from engine import retries
+from engine.replay import ReplayEngine, ReplayEntry
 from sandbox import ProcessSandbox
 from search.problem import TreeDamaged
 from tasks import Problem
@@ -57,7 +58,7 @@ class Shuffled(TokenEngine):
 def labels(
     folder: Path,
     problems: list[Problem],
-    engine: TokenEngine | None = None,
+    engine: TokenEngine | ReplayEngine | None = None,
     plan: LabelSettings = PLAN,
     program: str = TWO,
 ) -> list[LabelledTree]:
@@ -137,6 +138,124 @@ def test_other_labels_are_refused_and_nothing_is_changed(tmp_path: Path) -> None
     (tmp_path / "trees" / name).write_bytes(b"".join([*lines[:3], b"{}\n", *lines[3:]]))
     with pytest.raises(TreeDamaged, match=r"p_4.*:4 is no line of a tree.*Fix: delete the file"):
         labels(tmp_path, [FOUR])
+
+
+def known(name: str, digest: str) -> TokenEngine:
+    engine = TokenEngine(numbers)
+    engine.name = name
+    engine.digest = digest  # type: ignore[attr-defined]  # as engines have it that can say what they are
+    return engine
+
+
+def test_a_policy_is_known_by_what_it_is_and_not_by_its_path(tmp_path: Path) -> None:
+    """A tree never holds the replies of two."""
+    labels(tmp_path, [FOUR], known("t:policy", "1"))
+    [(name, text)] = files(tmp_path).items()
+    half = text[: len(text) // 2]
+    settings = tmp_path / "labels.json"
+    for engine in (known("t:policy", "2"), known("t:/elsewhere/policy", "2"), known("v:policy", "1")):
+        (tmp_path / "trees" / name).write_bytes(half)
+        with pytest.raises(ValueError, match=r"holds attempts with engine(_digest)?=.*, not .*Fix: use another folder"):
+            labels(tmp_path, [FOUR], engine)
+        kept = settings.read_bytes()
+        settings.write_text(json.dumps(json.loads(kept) | {"engine": engine.name, "engine_digest": engine.digest}))
+        with pytest.raises(ValueError, match=rf"{name} was searched with engine(_digest)? .*now .*Fix: "):
+            labels(tmp_path, [FOUR], engine)
+        settings.write_bytes(kept)
+        assert files(tmp_path) == {name: half}
+    for engine in (known("t:/elsewhere/policy", "1"), known("t:policy", "")):
+        (tmp_path / "trees" / name).write_bytes(half)
+        labels(tmp_path, [FOUR], engine)
+        assert files(tmp_path) == {name: text}, "gone on with to the same bytes"
+
+
+SOMETIMES = """
+from workflow import AgentNode, Workflow, WorkflowNode
+solver = AgentNode("Solver", "Put it in \\\\boxed{}.", max_turns=1)
+class Sometimes(WorkflowNode):
+    def process(self, context):
+        if "2 + 2" in str(context):
+            return "\\\\boxed{4}"
+        if "3 + 3" in str(context):
+            raise ValueError("no")
+        return solver(context)
+workflow = Workflow("w").add_node(Sometimes("sometimes"))
+"""
+
+
+def test_a_problem_for_which_nobody_is_asked_is_left_out_once_and_for_all(tmp_path: Path) -> None:
+    problems = [FOUR, SIX, EIGHT]
+    first = labels(tmp_path, problems, program=SOMETIMES)
+    assert [tree.simulations for tree in first] == [0, 0, 5]
+    for tree, why in zip(first, ("its answer is '4'", "it ended with program_failed", None), strict=True):
+        assert tree.left_out == "" if why is None else why in tree.left_out, tree.left_out
+    plain, engine = files(tmp_path), TokenEngine(numbers)
+    again = labels(tmp_path, problems, engine, program=SOMETIMES)
+    assert all(tree.kept for tree in again)
+    assert [tree.left_out for tree in again] == [tree.left_out for tree in first]
+    assert (files(tmp_path), engine.requests) == (plain, [])
+
+
+CODE = """
+import subprocess, sys
+from workflow import AgentNode, Message, MessageType, Workflow, WorkflowNode
+solver = AgentNode("Solver", "Put it in \\\\boxed{}.", max_turns=1)
+last = AgentNode("Last", "Put it in \\\\boxed{}.", max_turns=1)
+class Runs(WorkflowNode):
+    def process(self, context):
+        solver(context)
+        code = CODE if "2 + 2" in str(context) else "print(4)"
+        printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        context.add_message(Message(content=printed, message_type=MessageType.TOOL_RESULT, sender="Code"))
+        return last(context)
+workflow = Workflow("w").add_node(Runs("runs"))
+"""
+
+
+@pytest.mark.parametrize(
+    "code", ["import random; print(random.random())", "import tempfile; print(tempfile.mkstemp()[1])"]
+)
+def test_a_tree_whose_code_says_something_else_is_begun_anew_alone(code: str, tmp_path: Path) -> None:
+    program = CODE.replace("CODE if", f"{code!r} if")
+    labels(tmp_path, [FOUR, SIX], program=program)
+    whole = files(tmp_path)
+    names = [*whole]
+    for cut in (0.5, 0.9):
+        for name, text in whole.items():
+            (tmp_path / "trees" / name).write_bytes(text[: int(cut * len(text))])
+        again = labels(tmp_path, [FOUR, SIX], program=program)
+        assert [(tree.anew, tree.simulations) for tree in again] == [(True, 5), (False, 5)]
+        assert files(tmp_path)[names[1]] == whole[names[1]], "the other one goes on"
+        assert labels(tmp_path, [FOUR, SIX], program=program)[0].kept
+
+
+def test_recorded_replies_that_trees_hold_are_not_given_again(tmp_path: Path) -> None:
+    """A tree that was cut off anywhere goes on to the same bytes with a new process's engine, too."""
+    plan = PLAN.model_copy(update={"max_concurrent": 1})
+
+    def replaying() -> ReplayEngine:
+        dice = random.Random(3)
+        said = [(agent, dice.choice(ANSWERS[agent])) for agent in ANSWERS for _ in range(60)]
+        return ReplayEngine([ReplayEntry(agent=agent, reply=reply) for agent, reply in said])
+
+    labels(tmp_path, [FOUR, SIX], replaying(), plan)
+    whole = files(tmp_path)
+    [_, second] = whole
+    lines = whole[second].splitlines(keepends=True)
+    for cut in range(len(lines)):
+        (tmp_path / "trees" / second).write_bytes(b"".join(lines[:cut]))
+        assert [tree.kept for tree in labels(tmp_path, [FOUR, SIX], replaying(), plan)] == [True, False]
+        assert files(tmp_path) == whole, cut
+
+
+ANSWERS = {"Solver": ["\\boxed{4}", "\\boxed{6}", "7"], "Critic": ["Verdict: CORRECT", "Verdict: INCORRECT"]}
+
+
+def test_a_folder_of_an_evaluation_takes_no_labels(tmp_path: Path) -> None:
+    (tmp_path / "evaluation.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"holds an evaluation \(evaluation.json\). Fix: use another folder"):
+        labels(tmp_path, [FOUR])
+    assert not (tmp_path / "trees").exists()
 
 
 def test_an_engine_that_fails_is_retried_then_raised_and_the_rest_is_kept(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from search.problem import SearchSettings, read_tree
 from tasks import Problem
 from tasks.environments import problem_of
 from tasks.problems import PlanPathLevel
-from trainer.evaluate import Searcher, evaluate, report_of
+from trainer.evaluate import Searcher, asked_nobody, evaluate, report_of
 from trainer.evaluate.attempts import RESULTS, Attempt
 from trainer.evaluate.evaluation import EvalSettings
+from trainer.values import ScriptedScorer
 from workflow.completion import CompletionRequest
 from workflow.failures import EngineFailed
 from workflow.trace import Trace, Valued
@@ -62,7 +63,7 @@ def attempts_of(
     folder: Path | None = None,
     *,
     search: SearchSettings | None = MCTS,
-    prm: str | None = "oracle",
+    prm: str | ScriptedScorer | None = "oracle",
     designer: TokenEngine | None = None,
     program: str = TWO,
     k: int = 2,
@@ -161,9 +162,41 @@ def test_a_budget_that_ends_a_search_early_is_an_attempt_without_a_run(tmp_path:
         "agent_calls", False, False, None,
     )  # fmt: skip
     assert (attempt.trace, attempt.usage["executor"].calls) == (None, 2)
+    assert (attempt.search.answer, attempt.search.correct) == (None, None)
+    nobody = TokenEngine(lambda request: "x")
+    assert attempts_of([FOUR], nobody, tmp_path, search=plan, k=1) == [attempt], "it is read back"
+    assert nobody.requests == []
     report = report_of([attempt])
     assert report.search is not None
     assert report.search.stopped == 1
+
+
+class Even(ScriptedScorer):
+    """A model that lies somewhere."""
+
+    def __init__(self, name: str, digest: str) -> None:
+        super().__init__({}, 0.5)
+        self.name, self.digest = name, digest
+
+
+def test_models_of_values_and_policies_are_known_by_what_they_are(tmp_path: Path) -> None:
+    def made(prm: Even, engine: TokenEngine | None = None) -> list[Attempt]:
+        return attempts_of([FOUR], engine or policy("1"), tmp_path, prm=prm, k=1)
+
+    def policy(digest: str) -> TokenEngine:
+        engine = TokenEngine(numbers)
+        engine.digest = digest  # type: ignore[attr-defined]
+        return engine
+
+    first = made(Even("prm/model", "1"))
+    assert made(Even("/elsewhere/prm/model", "1")) == first
+    for prm, engine, named in (
+        (Even("prm/model", "2"), policy("1"), "prm="),
+        (Even("prm/model", ""), policy("1"), "prm="),
+        (Even("prm/model", "1"), policy("2"), "executor_digest="),
+    ):
+        with pytest.raises(ValueError, match=rf"holds attempts with {named}.*Fix: use another folder"):
+            made(prm, engine)
 
 
 @pytest.mark.parametrize(("program", "failure"), [(NOBODY, None), (FAILS, "program_failed")])
@@ -189,10 +222,54 @@ def designing(program: str) -> TokenEngine:
 
 
 def test_a_given_program_that_asks_nobody_is_refused_and_one_that_fails_is_data() -> None:
-    with pytest.raises(SearchRefused, match=r"asks no agent.*Fix: run it"):
-        attempts_of([FOUR], TokenEngine(numbers), program=NOBODY)
+    with pytest.raises(SearchRefused, match=r"asks no agent for any of the problems.*Fix: another program"):
+        attempts_of([FOUR, SIX], TokenEngine(numbers), program=NOBODY)
     [attempt] = attempts_of([FOUR], TokenEngine(numbers), program=FAILS, k=1)
     assert (attempt.correct, attempt.failure, attempt.verdict) == (False, "program_failed", "program_failed")
+
+
+SOMETIMES = """
+from workflow import AgentNode, Workflow, WorkflowNode
+solver = AgentNode("Solver", "Put it in \\\\boxed{}.", max_turns=1)
+class Sometimes(WorkflowNode):
+    def process(self, context):
+        if "2 + 2" in str(context):
+            return "\\\\boxed{4}"
+        if "3 + 3" in str(context):
+            raise ValueError("no")
+        return solver(context)
+workflow = Workflow("w").add_node(Sometimes("sometimes"))
+"""
+
+
+def test_a_program_that_asks_nobody_for_some_problems_is_searched_for_the_others(tmp_path: Path) -> None:
+    eight = Problem(id="p/8", question="What is 4 + 4?", domain="math", gold="8")
+    engine = TokenEngine("\\boxed{8}")
+    attempts = attempts_of([FOUR, SIX, eight], engine, tmp_path, program=SOMETIMES, k=1)
+    assert [(each.correct, each.failure, each.search is None) for each in attempts] == [
+        (False, None, True), (False, "program_rejected", True), (True, None, False),
+    ]  # fmt: skip
+    assert [asked_nobody(each) for each in attempts] == [True, False, False]
+    asked = len(engine.requests)
+    assert attempts_of([FOUR, SIX, eight], engine, tmp_path, program=SOMETIMES, k=1) == attempts
+    assert len(engine.requests) == asked
+
+
+@pytest.mark.parametrize(("prm", "named"), [(None, "psi -0.5"), ("oracle", "V "), (ScriptedScorer({}, 0.3), "V 0.3")])
+def test_a_trace_names_what_guided(prm: str | ScriptedScorer | None, named: str, tmp_path: Path) -> None:
+    [attempt] = attempts_of([FOUR], TokenEngine(numbers), tmp_path, prm=prm, k=1)
+    assert attempt.search is not None
+    assert all(each.said.startswith(named) for each in attempt.search.path)
+    assert attempt.trace is not None
+    events = Trace.from_lines((tmp_path / attempt.trace).read_text().splitlines()).events
+    assert [event for event in events if isinstance(event, Valued)] == attempt.search.path
+
+
+def test_a_folder_of_labels_takes_no_attempts(tmp_path: Path) -> None:
+    (tmp_path / "labels.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"holds label trees \(labels.json\). Fix: use another folder"):
+        attempts_of([FOUR], TokenEngine(numbers), tmp_path)
+    assert not (tmp_path / "trees").exists()
 
 
 def test_every_problem_has_the_program_that_was_designed_for_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import random
 import shutil
@@ -205,6 +206,18 @@ def test_folders_whose_parts_do_not_belong_together(folder: Path, tmp_path: Path
         ScorerRefused, match=r"start is no model of values: scorer.json.*Fix: the model/ of a metaagent"
     ):
         TorchScorer.load(folder.parent / "start")
+
+
+def test_it_is_known_by_what_it_is_and_not_by_its_path(folder: Path, tmp_path: Path) -> None:
+    copied, other = (shutil.copytree(folder / "model", tmp_path / name) for name in ("copied", "other"))
+    head = other / "value_head.safetensors"
+    save_file({name: each * 2 for name, each in load_file(head).items()}, head)
+    said = json.loads((other / SCORER).read_text())
+    said["files"][head.name] = hashlib.sha256(head.read_bytes()).hexdigest()
+    (other / SCORER).write_text(json.dumps(said))
+    first, second, third = (TorchScorer.load(each, device="cpu").digest for each in (folder, copied, other))
+    assert first == second != third
+    assert first
 
 
 def test_it_knows_whom_it_saw(folder: Path) -> None:

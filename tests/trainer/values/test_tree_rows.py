@@ -124,8 +124,10 @@ def test_folders_files_and_torn_lines(tmp_path: Path) -> None:
     (tmp_path / "run" / "results.jsonl").write_text("no tree\n")
     other = trees.write(tmp_path / "2.jsonl", trees.relay("p2", "2?"))
     other.write_text(other.read_text()[:-4])
-    found = rows(tmp_path / "run", other, other)
-    assert (found.trees, found.torn) == (2, [str(other)])
+    (tmp_path / "link").symlink_to(other)
+    found = rows(tmp_path / "run", other, other, tmp_path / "run" / ".." / "run", tmp_path / "link")
+    assert (found.trees, found.torn, found.dropped) == (2, [str(other)], {})
+    assert len(found.rows) == 10
     assert found.problems == sorted(map(question_digest, ("1?", "2?")))
     (tmp_path / "empty").mkdir()
     with pytest.raises(RowsRefused, match=r"empty has no tree.*Fix: "):
@@ -135,14 +137,39 @@ def test_folders_files_and_torn_lines(tmp_path: Path) -> None:
         rows(other)
 
 
+def test_of_two_copies_of_a_tree_the_longer_one_counts(tmp_path: Path) -> None:
+    lines = trees.relay("p1", "1?")
+    trees.write(tmp_path / "short" / "1.jsonl", lines[:-4])
+    trees.write(tmp_path / "long" / "1.jsonl", lines)
+    trees.write(tmp_path / "long" / "2.jsonl", trees.relay("p2", "1?"))
+    whole = rows(tmp_path / "long")
+    for folders in (("short", "long"), ("long", "short"), ("long", "short", "short")):
+        found = rows(*(tmp_path / folder for folder in folders))
+        assert (found.trees, found.dropped) == (2, {"trees that are there twice": 1})
+        assert found.rows == whole.rows
+
+
+def test_a_separator_that_somebody_wrote_is_refused_with_how_often(tmp_path: Path) -> None:
+    lines = [
+        trees.reply(line.id, line.parent, line.agent, line.depth, f"{line.completion.text} {SEPARATOR}.")
+        if isinstance(line, NodeLine) and line.id in (2, 3) and line.completion is not None
+        else line
+        for line in trees.relay("p1", "1?")
+    ]
+    trees.write(tmp_path / "1.jsonl", lines)
+    trees.write(tmp_path / "2.jsonl", trees.relay("p2", "2?"))
+    with pytest.raises(RowsRefused, match=r"'<\|value\|>' stands in 2 replies of the trees.*Fix: a separator"):
+        rows(tmp_path)
+
+
 def test_a_tree_that_a_guide_searched_is_no_label(tmp_path: Path) -> None:
     lines = [*trees.relay(), trees.simulated(0.4, 1)]
     with pytest.raises(
-        RowsRefused, match=r"backed up 0.4 from node 1, which has no graded end. Fix: trees of metaagent"
+        TreeDamaged, match=r"t.jsonl:18 .* backed up 0.4 from node 1, which has no graded end. Fix: delete"
     ):
         rows(trees.write(tmp_path / "t.jsonl", lines))
     lines = [*trees.relay(), trees.simulated(1.0, 1, 5)]
-    with pytest.raises(RowsRefused, match=r"backed up 1 from node 5, which has R = -1"):
+    with pytest.raises(TreeDamaged, match=r"backed up 1 from node 5, which has R = -1"):
         rows(trees.write(tmp_path / "t.jsonl", lines))
 
 
@@ -153,6 +180,10 @@ def test_the_tree_of_a_search_is_no_label_whatever_its_numbers(kind: View, metho
     path = trees.write(tmp_path / "t.jsonl", [trees.header(method=method), *trees.relay()[1:]])
     with pytest.raises(RowsRefused, match=rf"t.jsonl is no tree of labels: its header has method {method!r}.*Fix: tr"):
         rows(path, kind=kind)
+    trees.write(tmp_path / "s.jsonl", trees.relay("p2"))
+    trees.write(tmp_path / "u.jsonl", [trees.header("p3", method=method), *trees.relay()[1:]])
+    with pytest.raises(RowsRefused, match=r"t.jsonl is no tree of labels: .*; 2 of 3 trees are none. Fix: trees of"):
+        rows(tmp_path, kind=kind)
 
 
 @pytest.mark.parametrize("kind", ["local", "outcome"])
