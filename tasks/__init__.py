@@ -4,7 +4,7 @@ Not here: which part of a reply is the answer (`workflow.answers`), and rewards 
 """
 
 from tasks.code import CodeGrade, TestResult, grade_code, written_tests
-from tasks.data import READERS, DatasetError, asked_in_math500, in_math500, read_task
+from tasks.data import READERS, DatasetError, asked_in_math500, in_math500, normal_form, read_task
 from tasks.grading import GameGrade, Grade, grade
 from tasks.math import WORKER as MATH_WORKER
 from tasks.math import MathGrade, MathPair, equal_numbers, gold_is_readable, grade_math, grade_math_batch
@@ -51,6 +51,7 @@ __all__ = [
     "grade_math",
     "grade_math_batch",
     "in_math500",
+    "normal_form",
     "read_task",
     "written_tests",
 ]

@@ -8,19 +8,8 @@ from search.methods.beam import BeamSettings, beam
 from search.methods.budget import Budget, BudgetSpent, Spent
 from search.methods.guides import FAILED_PSI, Guide, Likelihood, Oracle
 from search.methods.mcts import MctsSettings, best_path, guided, label, mcts, run_on, uct
-from search.methods.states import (
-    Action,
-    AsksNobody,
-    End,
-    Node,
-    Reply,
-    SearchRefused,
-    Space,
-    Tree,
-    TreeLog,
-    likelihood,
-    together,
-)
+from search.methods.nodes import Action, AsksNobody, End, Node, Reply, SearchRefused, likelihood
+from search.methods.states import Space, Tree, TreeLog, together
 from search.methods.straight import MajoritySettings, majority, straight
 from search.methods.votes import Vote, plurality
 

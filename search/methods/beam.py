@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from search.methods.budget import BudgetSpent
 from search.methods.guides import Guide
 from search.methods.mcts import as_far
-from search.methods.states import Node, SearchRefused, Tree
+from search.methods.nodes import Node, SearchRefused
+from search.methods.states import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,7 @@ async def beam(tree: Tree, guide: Guide, settings: BeamSettings) -> tuple[Node, 
 
     All replies are pooled, whatever their depth, and the best stay. Runs that have ended stay in the pool with their
     value. Replies of equal text at one state are one. Ties: higher psi, then drawn first. Where a budget ended
-    the search before any run had, the best of the beam goes on alone as far as it may; the root is returned where that
-    is not to an end.
+    the search before any run had, the best of the beam goes on alone as far as it may (`as_far`).
     """
     kept = [tree.root]
     spent = ""
@@ -56,5 +56,5 @@ async def beam(tree: Tree, guide: Guide, settings: BeamSettings) -> tuple[Node, 
 
 
 def _worst_last(node: Node) -> tuple[float, float, int]:
-    assert node.value is not None
-    return -node.value, math.inf if node.psi is None else -node.psi, node.id
+    """What was not scored in time is behind all that was."""
+    return math.inf if node.value is None else -node.value, math.inf if node.psi is None else -node.psi, node.id

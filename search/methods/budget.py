@@ -61,7 +61,9 @@ class Spent:
         return None if budget.wall_s is None else max(budget.wall_s - self.seconds, 0.0)
 
     def may_draw(self, budget: Budget, calls: int) -> None:
-        """Raises `BudgetSpent`."""
+        """Raises `BudgetSpent`. No calls are always free."""
+        if not calls:
+            return
         if budget.agent_calls is not None and self.agent_calls + calls > budget.agent_calls:
             raise BudgetSpent("agent_calls")
         if budget.tokens is not None and self.generated >= budget.tokens:

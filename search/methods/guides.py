@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from search.methods.states import Node, SearchRefused, Tree
+from search.methods.nodes import Node, SearchRefused
+from search.methods.states import Tree
 from workflow.failures import Failure
 
 FAILED_PSI = -100.0

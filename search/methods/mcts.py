@@ -9,7 +9,8 @@ from typing import Literal
 
 from search.methods.budget import BudgetSpent
 from search.methods.guides import Guide
-from search.methods.states import Node, SearchRefused, Tree
+from search.methods.nodes import Node, SearchRefused
+from search.methods.states import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ async def guided(tree: Tree, guide: Guide, settings: MctsSettings, outcomes: Gui
         ended = list(dict.fromkeys(leaf for leaf in leaves if leaf.end is not None and leaf.outcome is None))
         if settings.mix and ended:
             assert outcomes is not None
-            for leaf, outcome in zip(ended, await outcomes.values(tree, ended), strict=True):
+            for leaf, outcome in zip(ended, await tree.score(outcomes, ended), strict=True):
                 leaf.outcome = outcome
         return [leaf_value(leaf, settings.mix) for leaf in leaves]
 
@@ -125,8 +126,9 @@ async def _simulate(
 
 
 def best_path(tree: Tree, *, ended: bool = False) -> Node:
-    """The last state of the path that follows the largest Q from the root; ties go to the child drawn first. With
-    `ended`, children alone count from which the search has come to an end; the root, where there are none."""
+    """The last state of the path that follows the largest Q from the root; ties go to the child drawn first, and one
+    that was never scored comes behind those that were. With `ended`, children alone count from which the search has
+    come to an end; the root, where there are none."""
     comes_to_an_end: set[Node] = set()
     if ended:
         for node in reversed(tree.nodes):
@@ -134,7 +136,7 @@ def best_path(tree: Tree, *, ended: bool = False) -> Node:
                 comes_to_an_end.add(node)
     node = tree.root
     while ways := [child for child in node.children if not ended or child in comes_to_an_end]:
-        node = max(ways, key=lambda child: child.q)
+        node = max(ways, key=lambda child: (child.value is not None, child.q))
     return node
 
 
@@ -146,8 +148,8 @@ async def run_on(tree: Tree, node: Node, guide: Guide | None = None) -> Node:
 
 
 async def mcts(tree: Tree, guide: Guide, settings: MctsSettings, outcomes: Guide | None = None) -> tuple[Node, str]:
-    """The terminal state that guided search decides for, and which budget ended it, if one did: the root, where
-    no run had ended before."""
+    """The terminal state that guided search decides for, and which budget ended it, if one did; `as_far` says what is
+    found where it had come to none."""
     try:
         await guided(tree, guide, settings, outcomes)
         return await run_on(tree, best_path(tree), guide), ""
@@ -157,9 +159,9 @@ async def mcts(tree: Tree, guide: Guide, settings: MctsSettings, outcomes: Guide
 
 
 async def as_far(tree: Tree, node: Node, guide: Guide | None) -> Node:
-    """The terminal state that the policy comes to from here with what a budget leaves; the root, where that is too
-    little."""
+    """The terminal state that the policy comes to from here with what a budget leaves; where that is too little, the
+    end of the first path, or the root, where it came to none."""
     try:
         return await run_on(tree, node, guide)
     except BudgetSpent:
-        return tree.root
+        return tree.first_end()

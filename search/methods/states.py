@@ -1,4 +1,4 @@
-"""The tree of a search: a state is the replies given so far, an action is one more (MASPRM, section 3).
+"""The tree of a search as it grows: replies are drawn, runs come to their ends, states are scored, within a budget.
 
 Which child a search goes to, and what is backed up, is in the methods; where replies come from, in the `Space`.
 """
@@ -7,109 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from search.methods.budget import Budget, BudgetSpent, Spent
-from workflow.completion import Completion
-from workflow.failures import Failure
+from search.methods.nodes import Action, AsksNobody, End, Node, likelihood, said_by
 
-Reply = Completion | Failure
-"""A failure is a call that went past a limit itself; no other kind is one."""
 Result = TypeVar("Result")
-
-
-class SearchRefused(ValueError):
-    """What was asked for cannot be searched; the message says what to do."""
-
-
-class AsksNobody(SearchRefused):
-    """The program ended, somehow, before it asked any agent."""
-
-    def __init__(self, failure: str | None, answer: str | None) -> None:
-        self.why = f"it ended with {failure}" if failure else f"its answer is {answer!r:.100}"
-        """How it ended, in a few words."""
-        super().__init__(f"the program asks no agent ({self.why}), so there is nothing to search. Fix: run it")
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """A reply to the call that a state waits for."""
-
-    key: str
-    agent: str
-    reply: Reply
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How the run of a terminal state ended."""
-
-    answer: str | None
-    failure: str | None = None
-    """Its kind."""
-    reward: float | None = None
-    """R(s_T): +1 where the answer is right, else -1; None where nothing grades it."""
-    verdict: str = ""
-    """Why, in a few words."""
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """A state, and the edge that leads to it. N and W belong to that edge."""
-
-    id: int
-    parent: Node | None = None
-    action: Action | None = None
-    """None at the root alone."""
-    number: int = 0
-    """Which child of its parent it is, from 0, in the order drawn."""
-    psi: float | None = None
-    """Mean log-probability of the action's tokens (Eq. 1); None where the engine gave none."""
-    value: float | None = None
-    """V(s), once a guide has said it."""
-    outcome: float | None = None
-    """Y of a terminal state, once it was asked for."""
-    copies: int = 1
-    """Replies of one text that were merged into this one."""
-    visits: int = 0
-    """N(s, a)."""
-    total: float = 0.0
-    """W(s, a)."""
-    virtual: bool = False
-    """Whether N began with 1 and W with V (section 4.2)."""
-    pending: int = 0
-    """Simulations under way through this edge; each counts as a visit that lost, for the others."""
-    children: list[Node] = field(default_factory=list)
-    seen: bool = False
-    """Whether the run has come here: `end` is then known."""
-    end: End | None = None
-    """None where a decision waits."""
-
-    @property
-    def q(self) -> float:
-        """W / max(1, N)."""
-        return self.total / max(1, self.visits)
-
-    @property
-    def depth(self) -> int:
-        return len(self.path)
-
-    @property
-    def path(self) -> list[Node]:
-        """From the root's child to this one; empty at the root."""
-        path: list[Node] = []
-        node: Node = self
-        while node.parent is not None:
-            path.append(node)
-            node = node.parent
-        return path[::-1]
-
-    def back_up(self, value: float) -> None:
-        """Along the edges from the root to here, once each (Alg. 1, lines 14 to 16)."""
-        for node in self.path:
-            node.visits += 1
-            node.total += value
 
 
 class Space(Protocol):
@@ -147,6 +50,10 @@ class TreeLog(Protocol):
 
 
 class Tree:
+    """With a budget the first path comes first: each state's first reply, on to the end of that run. What is drawn for
+    it is the first child that any search would have there, and becomes it as soon as one expands that state. So the
+    tree is the one without a budget, as far as the budget goes, and where one run fits there is an answer."""
+
     def __init__(self, space: Space, *, budget: Budget | None = None, log: TreeLog | None = None) -> None:
         self.space, self.budget, self.log = space, budget or Budget(), log
         self.spent = Spent()
@@ -154,12 +61,39 @@ class Tree:
         self.nodes = [self.root]
         self._logged = 1
         """How many of the nodes the log has been told of."""
+        self._first: list[Node] = []
+        """The first path, as far as it has come."""
+        self._ahead: dict[Node, Node] = {}
+        """Of those, the ones that are not in the tree yet, by their parent."""
 
     async def start(self) -> None:
-        """Raises `AsksNobody`."""
+        """Raises `AsksNobody`, and `BudgetSpent` where not even the first path comes to its end."""
         [end] = await self.ends([self.root])
         if end is not None:
             raise AsksNobody(end.failure, end.answer)
+        if self.budget != Budget() and not self._first:
+            await self._run_first()
+
+    async def _run_first(self) -> None:
+        node = self.root
+        while node.end is None:
+            self.spent.may_draw(self.budget, 1)
+            [action] = await self._in_time(self.space.draw(node, 1))
+            self.spent.drew(action.reply)
+            child = self._ahead[node] = Node(-1, node, action, 0, likelihood(action.reply))
+            self._first.append(child)
+            child.end = await self._in_time(self.space.end(child))
+            child.seen = True
+            node = child
+
+    def first_end(self) -> Node:
+        """The terminal state of the first path, the root where it came to none. What the search has not come to of it
+        is taken into the tree: all that was drawn is there."""
+        for node in self._first:
+            if node.parent in self._ahead:
+                self._take_in(self._ahead.pop(node.parent))
+        self._tell()
+        return self._first[-1] if self._first and self._first[-1].end is not None else self.root
 
     async def ends(self, nodes: Sequence[Node]) -> list[End | None]:
         """How the runs of these states end; None where they go on. Runs are made once. Raises `BudgetSpent` where they
@@ -189,26 +123,44 @@ class Tree:
         """`count` further children for each of these states, which wait; drawn together, scored together.
 
         With `merge` replies of equal text are one child; with `virtual` it begins with N = 1 and W = V. Raises
-        `BudgetSpent` where they may not be drawn, or were not in time.
+        `BudgetSpent` where they may not be drawn, or were not in time. Where they were not scored in time, they are
+        there, and their value is unknown.
         """
-        self.spent.may_draw(self.budget, len(nodes) * count)
-        drawn = await self._in_time(together([self.space.draw(node, count) for node in nodes]))
+        missing = [count - (node in self._ahead) for node in nodes]
+        self.spent.may_draw(self.budget, sum(missing))
+        works = [self._draw(node, each) for node, each in zip(nodes, missing, strict=True)]
+        drawn = await self._in_time(together(works))
         before = len(self.nodes)
         grown = [self._grow(node, actions, merge) for node, actions in zip(nodes, drawn, strict=True)]
         new = self.nodes[before:]
-        if guide is not None:
-            for node, value in zip(new, await guide.values(self, new), strict=True):
-                node.value = value
-                if virtual:
-                    node.virtual, node.visits, node.total = True, 1, value
+        try:
+            if guide is not None:
+                for node, value in zip(new, await self.score(guide, new), strict=True):
+                    node.value = value
+                    if virtual:
+                        node.virtual, node.visits, node.total = True, 1, value
+        except BudgetSpent:
+            self._tell()
+            raise
+        self._tell()
+        return grown
+
+    async def score(self, guide: Values, nodes: Sequence[Node]) -> list[float]:
+        """What the guide says of them. Raises `BudgetSpent` where it does not in time."""
+        return await self._in_time(guide.values(self, nodes))
+
+    async def _draw(self, node: Node, count: int) -> Sequence[Action]:
+        return await self.space.draw(node, count) if count else ()
+
+    def _tell(self) -> None:
+        """The log of nodes that it has not been told of; of their ends, too, where a guide has looked ahead."""
+        new, self._logged = self.nodes[self._logged :], len(self.nodes)
         if self.log is not None:
             for node in new:
                 self.log.drawn(node)
-            for node in new:  # where a guide has looked ahead
+            for node in new:
                 if node.seen:
                     self.log.arrived(node)
-        self._logged = len(self.nodes)
-        return grown
 
     async def _in_time(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Raises `BudgetSpent` where it does not come in time."""
@@ -223,35 +175,28 @@ class Tree:
 
     def _grow(self, parent: Node, actions: Sequence[Action], merge: bool) -> list[Node]:
         grown: list[Node] = []
-        said = {_said(child.action.reply): child for child in parent.children if child.action} if merge else {}
+        if parent in self._ahead:
+            grown.append(self._take_in(self._ahead.pop(parent)))
+        said = {said_by(child.action.reply): child for child in parent.children if child.action} if merge else {}
         for action in actions:
             self.spent.drew(action.reply)
-            same = said.get(_said(action.reply)) if merge else None
+            same = said.get(said_by(action.reply)) if merge else None
             if same is not None:
                 same.copies += 1
                 if same not in grown:
                     grown.append(same)
                 continue
-            psi = likelihood(action.reply)
-            node = Node(len(self.nodes), parent, action, len(parent.children), psi)
-            self.nodes.append(node)
-            parent.children.append(node)
+            node = self._take_in(Node(-1, parent, action, len(parent.children), likelihood(action.reply)))
             grown.append(node)
-            said[_said(action.reply)] = node
+            said[said_by(action.reply)] = node
         return grown
 
-
-def likelihood(reply: Reply) -> float | None:
-    """psi of Eq. 1: the mean over the reply's tokens of log p; None where the engine gave none."""
-    if isinstance(reply, Failure) or not reply.logprobs:
-        return None
-    return sum(reply.logprobs) / len(reply.logprobs)
-
-
-def _said(reply: Reply) -> tuple[str | None, ...]:
-    if isinstance(reply, Failure):
-        return reply.kind, reply.message, "failure"
-    return reply.text, reply.reasoning, reply.finish_reason
+    def _take_in(self, node: Node) -> Node:
+        assert node.parent is not None
+        node.id = len(self.nodes)
+        self.nodes.append(node)
+        node.parent.children.append(node)
+        return node
 
 
 async def together(works: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from search.methods.budget import BudgetSpent
+from search.methods.budget import Budget, BudgetSpent
 from search.methods.guides import Guide
 from search.methods.mcts import run_on
-from search.methods.states import Node, SearchRefused, Tree
+from search.methods.nodes import Node, SearchRefused
+from search.methods.states import Tree
 from search.methods.votes import Vote, plurality
 
 
@@ -29,15 +30,15 @@ async def straight(tree: Tree, guide: Guide | None = None) -> tuple[Node, str]:
         await tree.start()
         return await run_on(tree, tree.root, guide), ""
     except BudgetSpent as spent:
-        return tree.root, spent.kind
+        return tree.first_end(), spent.kind
 
 
 async def majority(tree: Tree, settings: MajoritySettings, guide: Guide | None = None) -> tuple[Node, str]:
-    """The run that speaks for the answer which most of them gave. `guide` is V, or Y. Runs go on side by side;
-    with a budget of calls or tokens one after the other, so that as many as fit come to their end.
+    """The run that speaks for the answer which most of them gave. `guide` is V, or Y. Runs go on side by side; with a
+    budget as many at a time as `_at_once` says.
 
     Ties go to the larger sum of psi of the final replies. Where nobody answered it is the first run that ended, or the
-    root where none did.
+    root where none did. A run that nobody scored in time weighs nothing; with Y the votes then decide.
     """
     if (settings.weights == "none") != (guide is None):
         raise SearchRefused(
@@ -49,28 +50,38 @@ async def majority(tree: Tree, settings: MajoritySettings, guide: Guide | None =
     live = guide if settings.weights == "values" else None
     try:
         await tree.start()
-        if tree.budget.agent_calls is not None or tree.budget.tokens is not None:
-            for _ in range(settings.runs):
-                [[node]] = await tree.expand([tree.root], 1, merge=False, guide=live)
-                at.append(await run_on(tree, node, live))
-        else:
-            [at] = await tree.expand([tree.root], settings.runs, merge=False, guide=live)
-            while open_ := [one for one, end in enumerate(await tree.ends(at)) if end is None]:
+        while (begun := len(at)) < settings.runs:
+            more = min(_at_once(tree.budget, begun, settings.runs), settings.runs - begun)
+            at += (await tree.expand([tree.root], more, merge=False, guide=live))[0]
+            await tree.ends(at)
+            while open_ := [one for one, node in enumerate(at) if node.end is None]:
                 grown = await tree.expand([at[one] for one in open_], 1, merge=False, guide=live)
                 for one, [node] in zip(open_, grown, strict=True):
                     at[one] = node
+                await tree.ends(at)
     except BudgetSpent as error:
         spent = error.kind
     ended = [node for node in at if node.end is not None]
     if not ended:
-        return tree.root, spent
+        return tree.first_end(), spent
     if settings.weights == "outcome":
         assert guide is not None
-        for node, outcome in zip(ended, await guide.values(tree, ended), strict=True):
-            node.outcome = outcome
-        return max(ended, key=lambda node: node.outcome or 0.0), spent
+        try:
+            for node, outcome in zip(ended, await tree.score(guide, ended), strict=True):
+                node.outcome = outcome
+            return max(ended, key=lambda node: node.outcome or 0.0), spent
+        except BudgetSpent as error:
+            spent = error.kind
     chosen = plurality([Vote(_answer(node), _weight(node, settings), node.psi) for node in ended])
     return ended[chosen or 0], spent
+
+
+def _at_once(budget: Budget, begun: int, runs: int) -> int:
+    """How many runs go on side by side when so many have ended: one after the other where calls are counted, so that as
+    many as fit come to their end; under a clock ever more, as it is not known how many the engine takes at a time."""
+    if budget.agent_calls is not None or budget.tokens is not None:
+        return 1
+    return runs if budget.wall_s is None else begun + 1
 
 
 def _answer(node: Node) -> str | None:
@@ -79,8 +90,8 @@ def _answer(node: Node) -> str | None:
 
 
 def _weight(node: Node, settings: MajoritySettings) -> float:
-    """w: the mean of V over the path, as printed."""
-    if settings.weights == "none":
+    """w: the mean of V over the path, as printed, as far as it was scored."""
+    if settings.weights != "values":
         return 1.0
     values = [each.value for each in node.path if each.value is not None]
-    return sum(values) / len(values)
+    return sum(values) / max(1, len(values))

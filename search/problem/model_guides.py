@@ -1,4 +1,5 @@
-"""Models of values as guides of one problem's search: V of states, Y of final answers."""
+"""Models of values as guides of one problem's search: V of states, Y of final answers. What they say is checked in
+`search.scoring`."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Sequence
 
 from search.methods import Node, Tree
 from search.problem.program_space import ProgramSpace
-from search.scoring import ScoredState, Scorer
+from search.scoring import ScoredState, Scorer, scored
 from workflow.completion import Completion
 
 
@@ -42,7 +43,7 @@ class OutcomeGuide:
 async def _scored(tree: Tree, scorer: Scorer, states: Sequence[ScoredState]) -> list[float]:
     if not states:
         return []
-    scores = await scorer.score(states)
+    scores = await scored(scorer, states)
     tree.spent.scored += len(states)
     tree.spent.scored_tokens += sum(score.tokens for score in scores)
     return [score.value for score in scores]

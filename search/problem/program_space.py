@@ -44,8 +44,8 @@ class ProgramSpace:
     ) -> None:
         self._branching, self._engine, self._grade, self._retries = branching, engine, grade, retries
         self._recorded, self._read_answer = recorded or {}, read_answer
-        self._decisions: dict[int, Decision] = {}
-        self._ends: dict[int, Path | Run] = {}
+        self._decisions: dict[Node, Decision] = {}
+        self._ends: dict[Node, Path | Run] = {}
         """Runs that failed are kept: one that its clock ended may go further when it is made once more."""
         self._unsteady: set[int] = set()
         self.spent = Spent()
@@ -54,7 +54,7 @@ class ProgramSpace:
         """By digest of the path: how many replies were drawn there."""
 
     async def draw(self, node: Node, count: int) -> list[Action]:
-        decision = self._decisions[node.id]
+        decision = self._decisions[node]
         first = self._numbered[decision.path.digest]
         self._numbered[decision.path.digest] += count
         known = list(self._recorded.get(node.id, ()))[len(node.children) :][:count]
@@ -74,10 +74,10 @@ class ProgramSpace:
         if late or any(isinstance(step, CodeStep) for step in position.path.steps):
             self._unsteady.add(node.id)
         if isinstance(position, Decision):
-            self._decisions[node.id] = position
+            self._decisions[node] = position
             return None
         run = position.run
-        self._ends[node.id] = position.path if run.failure is None else run
+        self._ends[node] = position.path if run.failure is None else run
         answer = None if run.answer is None else self._read_answer(run.answer)
         if run.failure is not None:
             return End(answer, run.failure.kind, None if self._grade is None else -1.0, run.failure.kind)
@@ -90,7 +90,7 @@ class ProgramSpace:
         if node.parent is None:
             return await self._branching.start()
         assert node.action is not None
-        return await self._branching.go_on(self._decisions[node.parent.id], node.action.reply)
+        return await self._branching.go_on(self._decisions[node.parent], node.action.reply)
 
     def may_differ(self, node: Node) -> bool:
         """Whether a run that comes here with the same replies may find something else, as code has run on the way, or
@@ -99,7 +99,7 @@ class ProgramSpace:
 
     def request(self, node: Node) -> CompletionRequest:
         """What is asked at a state that waits."""
-        return self._decisions[node.id].request
+        return self._decisions[node].request
 
     def turns(self, node: Node) -> tuple[AgentStep, ...]:
         """The replies that lead to a state, with what they answer."""
@@ -111,7 +111,7 @@ class ProgramSpace:
 
     async def run(self, node: Node) -> Run:
         """That of a terminal state, made once more: searches keep none but those that failed."""
-        end = self._ends[node.id]
+        end = self._ends[node]
         if isinstance(end, Run):
             return end
         position = await retried(partial(self._branching.at, end), self._retries)

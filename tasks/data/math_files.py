@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 
 from pydantic import BaseModel, Field
@@ -59,15 +58,35 @@ def _problem(path: Path, place: str, name: str, row: _MathRow) -> Problem:
     return Problem(id=f"math/{name}", question=row.problem, domain="math", gold=gold)
 
 
-MOST_SENTENCES = 12
-_SENTENCES = re.compile(r"(?<=[.?!:;])\s+|\n+")
+MOST_SENTENCES = 400
+"""Of a question that are looked at."""
+LONGEST = 15
+"""Sentences of a question of MATH-500, which has none with more."""
+_SENTENCES = re.compile(
+    r"""(?:(?<=[.?!:;])|(?<=[.?!:;][$)\]"'])|(?<=[.?!:;]\$\$)|(?<=[.?!:;]\\[\])])|(?<=\[/asy\]))\s+|\n+"""
+)
+_FIGURE = re.compile(r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(
+    r"""</?(?:a|abbr|b|blockquote|br|code|div|em|font|h[1-6]|hr|i|li|mark|ol|p|pre|q|s|small|span|strong|sub|sup|table
+    |tbody|td|th|tr|tt|u|ul)(?:\s++[\w-]++(?:\s*+=\s*+(?:"[^"<>]*+"|'[^'<>]*+'|[\w#%-]++))?+)*+\s*+/?>""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_MARKS = re.compile(r"\*{2,}+|(?<![^\s(])\*(?=[^\s*])|(?<=[^\s*])\*(?![^\s).,;:?!])")
+"""Markdown's bold and italics; a star within what has no spaces stays."""
+_BEFORE = re.compile(r"\s*+(?:[>#*•-]++\s++)*+(?:(?:\(\w{1,3}+\)|(?:\d{1,3}+|[ivx]{1,4}+|[a-z]|q\d{0,3}+)[.):])\s++)?")
+"""How an item of a list or a heading begins."""
+_GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
+_FRAC = re.compile(rf"\\[dt]?frac(?![a-z])\s*+({_GROUP}|[^\s{{}}\\])\s*+(?=(?:{_GROUP}|[^\s{{}}]))")
+"""Up to what stands below."""
+_NESTED = 4
+"""Fractions within fractions that are read."""
 _SETTING = (
     "left right big bigl bigr bigg biggl biggr quad qquad displaystyle textstyle limits text textbf textit mbox mathrm "
     "mathbf mathit rm bf it"
 )
 _MEANS = dict.fromkeys(_SETTING.split(), "") | {
     "dfrac": "frac", "tfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge", "neq": "ne",
-    "lt": "<", "gt": ">", "degree": "circ", "lvert": "|", "rvert": "|", "vert": "|", "cdotp": "cdot",
+    "over": "/", "lt": "<", "gt": ">", "degree": "circ", "lvert": "|", "rvert": "|", "vert": "|", "cdotp": "cdot",
 }  # fmt: skip
 """Commands that only set what is said, and those that say what another one does."""
 _SIGNS = {
@@ -83,22 +102,43 @@ def in_math500(problems: Iterable[Problem]) -> list[Problem]:
 
 def asked_in_math500(question: str) -> bool:
     """Whether a question stands in MATH-500, or holds one of its questions beside other sentences, however it is spaced
-    and marked up. Other words are another question."""
+    and marked up. Other words are another question, and so is a sentence that begins or ends with words of others."""
     known = _digests()
-    sentences = _SENTENCES.split(question)[:MOST_SENTENCES]
-    ranges = combinations(range(len(sentences) + 1), 2)
-    parts = (" ".join(sentences[start:end]) for start, end in ranges)
-    return any(digest(each) in known for each in (question, *parts))
+    whole = _FIGURE.sub(lambda figure: "".join(figure[0].split()), _unmarked(question))
+    sentences = _SENTENCES.split(whole)[:MOST_SENTENCES]
+    return digest(question) in known or any(
+        digest(" ".join(sentences[start : start + size])) in known
+        for start in range(len(sentences))
+        for size in range(1, min(LONGEST, len(sentences) - start) + 1)
+    )
 
 
 def digest(question: str) -> str:
-    """Of its letters, digits and signs, 8 bytes as hexadecimal; commands that only set them do not count."""
-    text = unicodedata.normalize("NFKC", html.unescape(question)).casefold()
-    text = re.sub(r"\\[hv]space\*?\{[^}]*\}|\\[()\[\]]", "", text)
+    """8 bytes of the normal form, as hexadecimal."""
+    return hashlib.blake2b(normal_form(question).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def normal_form(question: str) -> str:
+    """Letters, digits and signs of a math question, equal for two that are the same however they are spaced and marked
+    up: commands that only set them, tags, stars, a number before the question do not count, nor how a fraction is
+    written."""
+    text = _unmarked(question).casefold().strip()
+    begins = _BEFORE.match(text)
+    text = text[begins.end() :] if begins else text
+    text = re.sub(r"\\[hv]space\*?\{[^{}]*+\}|\\[()\[\],:;! ]", "", text)
+    for _ in range(_NESTED):
+        text, found = _FRAC.subn(r"\1/", text)
+        if not found:
+            break
     text = re.sub(r"\\([a-z]+)", lambda command: _MEANS.get(command[1], command[1]), text)
     text = "".join(_SIGNS.get(sign) or _greek(sign) for sign in text)
-    text = re.sub(r"[^\w+*/^=<>|()-]|_", "", text)
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
+    text = re.sub(r"[^\w+*/^=<>|().,-]|_", "", text)
+    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))|(?<!\d)[.,]|[.,](?!\d)", "", text)
+
+
+def _unmarked(question: str) -> str:
+    """Without tags and Markdown, its signs as most write them."""
+    return _MARKS.sub("", _TAG.sub(" ", unicodedata.normalize("NFKC", html.unescape(question))))
 
 
 def _greek(sign: str) -> str:

@@ -19,7 +19,12 @@ from trainer.disk import Written, hashing, plain_files, read_back
 from trainer.values.state_views import StateView, View
 
 SCORER = "scorer.json"
-_COMPUTING = ("*.safetensors", "*.safetensors.index.json", "config.json")
+_DECIDING = (
+    *("*.safetensors", "*.safetensors.index.json", "*.bin", "config.json", "adapter_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template*"),
+    *("*.jinja", "*.model", "vocab.*", "merges.txt"),
+)
+"""Names of what V follows from: what is computed, and what is read."""
 
 
 class ScorerRefused(ValueError):
@@ -29,7 +34,7 @@ class ScorerRefused(ValueError):
 class ScorerFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     view: View
     """`outcome` is an outcome model, any other a process model."""
     separator: str
@@ -45,8 +50,14 @@ class ScorerFile(BaseModel):
     agents: dict[str, int] = {}
     """Rows of each agent that were learned from; none are held out. `train_values` says it."""
     files: dict[str, str] = {}
-    """SHA-256 of each file that V is computed from: weights, and how many layers, heads and the like they are of. The
-    tokenizer's files are known by `template`."""
+    """SHA-256 of each file beside it that V follows from: weights, how many layers, heads and the like they are of,
+    and whatever makes tokens of text."""
+    own: str = ""
+    """SHA-256 of all that stands here but this."""
+
+    @property
+    def own_digest(self) -> str:
+        return hashlib.sha256(self.model_copy(update={"own": ""}).model_dump_json().encode()).hexdigest()
 
     @property
     def digest(self) -> str:
@@ -59,21 +70,22 @@ def scorer_folder(folder: Path) -> Path:
     return folder / "model" if (folder / "model").is_dir() else folder
 
 
-def _computing(model: Path) -> list[Path]:
-    return sorted(path for pattern in _COMPUTING for path in model.glob(pattern))
+def _deciding(model: Path) -> list[Path]:
+    return sorted({path for pattern in _DECIDING for path in model.glob(pattern) if path.is_file()})
 
 
 def write_scorer(model: Path, scorer: ScorerFile) -> list[Written]:
     """Into a folder that has its model; returns what was hashed. Raises OSError."""
-    written = read_back(_computing(model))
+    written = read_back(_deciding(model))
     scorer = scorer.model_copy(update={"files": {each.path.name: each.sha256 for each in written}})
+    scorer = scorer.model_copy(update={"own": scorer.own_digest})
     with hashing(model / SCORER) as file:
         file.write(scorer.model_dump_json(indent=1).encode())
     return [*written, file.written()]
 
 
 def read_scorer(model: Path) -> ScorerFile:
-    """With every byte of the weights and of config.json checked. Raises `ScorerRefused`."""
+    """With every byte checked of the file and of those that V follows from. Raises `ScorerRefused`."""
     try:
         scorer = ScorerFile.model_validate_json(plain_files.read(model / SCORER))
     except OSError as error:
@@ -87,7 +99,12 @@ def read_scorer(model: Path) -> ScorerFile:
             f"{model / SCORER} is not as this version writes it: {where}: {first['msg']}. Fix: use the version that "
             "trained it"
         ) from None
-    here = {path.name for path in _computing(model)}
+    if scorer.own != scorer.own_digest:
+        raise ScorerRefused(
+            f"{model / SCORER} was changed after it was written. Fix: copy the whole folder anew; what a model reads "
+            "is settled when it is trained"
+        )
+    here = {path.name for path in _deciding(model)}
     for name in sorted(here ^ scorer.files.keys()):
         raise ScorerRefused(
             f"{model / name} {'was not there' if name in here else 'is missing, which was there'} when {SCORER} was "

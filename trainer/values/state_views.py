@@ -1,8 +1,9 @@
 """States as the tokens that a model of values reads: one way for training and for scoring.
 
-Each reply ends with the separator token, at which V is read. Where a reply's engine has the model's own tokenizer, its
-ids are taken as they are, without those that end a turn; else the text is written anew. What is too long loses what is
-oldest, and never a token of the newest reply. Not here: trees (`trainer.values.tree_rows`) and models.
+Each reply ends with the separator token, at which V is read. Read is what the agent said: its text, without a thought.
+Where a reply's engine has the model's own tokenizer and its ids say just that text, they are taken as they are, without
+those that end a turn; else the text is written anew. So a state reads the same by ids and by text. What is too long
+loses what is oldest, and never a token of the newest reply. Not here: trees (`trainer.values.tree_rows`) and models.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from engine.chat import ChatFormat, ends_of, split_reasoning
+from engine.chat import ChatFormat, ends_of
 from engine.pretrained import probe_ids
 from search.paths import AgentStep
 from search.scoring import ScoredState
@@ -28,7 +29,7 @@ View = Literal["local", "transcript", "outcome", "steps"]
 replies so far, each under its agent's name. `outcome`: the question and the final answer. `steps`: the replies as steps
 of one solution in the model's own chat form, as published models of steps read them."""
 VIEWS: tuple[View, ...] = get_args(View)
-_FORMAT = 2
+_FORMAT = 3
 """Goes up with any change of what is written below."""
 
 
@@ -118,8 +119,8 @@ class StateView:
 
     def _owned(self, step: AgentStep, reply: Completion) -> tuple[list[int], list[int]] | None:
         """Prompt and reply as the engine's ids, where these are of this tokenizer: they say here all that was asked, in
-        its order, and what was replied. What ends the turn is left out: a text has none, and one that was cut off has
-        none either."""
+        its order, and exactly what was replied. A thought before it, or a tool call in the model's own form, is more
+        than that. What ends the turn is left out: a text has none, and one that was cut off has none either."""
         prompt, said = reply.prompt_token_ids, reply.token_ids
         if not prompt or said is None or not all(0 <= each < self._size for each in (*prompt, *said)):
             return None
@@ -132,18 +133,9 @@ class StateView:
             if at < 0:
                 return None
             at += len(text)
-        text = _written(reply.text).strip()
-        return (prompt, said) if (any(asked) or text) and text in self._replies(step, prompt, said) else None
-
-    def _replies(self, step: AgentStep, prompt: list[int], said: list[int]) -> set[str]:
-        """What an engine with this tokenizer would have said of these ids: all, or without a thought and with calls in
-        our form."""
+        text = _written(reply.text)
         whole = self._tokenizer.decode(said, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        if self._tokenizer.chat_template:
-            read = self._chat.read(prompt, said, tools=step.tools)
-        else:
-            read = split_reasoning(whole)
-        return {whole.strip(), read.text.strip()}
+        return (prompt, said) if (any(asked) or text) and text == whole else None
 
     @functools.cached_property
     def _special(self) -> frozenset[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +19,15 @@ from search.methods import Node
 from search.paths import AgentStep
 from search.problem import LABEL, TreeRecord, read_header, read_tree
 from search.scoring import ScoredState
-from tasks import asked_in_math500
+from tasks import asked_in_math500, normal_form
 from trainer.values.state_views import StateTokens, StateView, Unreadable
+from workflow.answers import Domain
 from workflow.completion import Completion
 
 EPSILON = 1e-4
 """Targets are kept within [-1 + EPSILON, 1 - EPSILON] (Appendix B.4)."""
+
+_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
 
 
 class RowsRefused(ValueError):
@@ -97,7 +101,7 @@ def rows_of_trees(
         spelt += sum(_spells(node, view.separator) for node in record.nodes.values())
         if spelt:
             continue  # it will be refused, with how many there are
-        problem = question_digest(record.header.question)
+        problem = question_digest(record.header.question, record.header.domain)
         if asked_in_math500(record.header.question):
             tests.setdefault(problem, record.header.problem)
             continue
@@ -199,10 +203,13 @@ def clamped(target: float) -> float:
     return min(max(target, -1 + EPSILON), 1 - EPSILON)
 
 
-def question_digest(question: str) -> str:
-    """Tells problems apart by what they ask, however it is spaced: an id, a tolerance or a gold answer makes no other
-    problem."""
-    return hashlib.blake2b(" ".join(question.split()).encode(errors="replace"), digest_size=16).hexdigest()
+def question_digest(question: str, domain: Domain = "math") -> str:
+    """Tells problems apart by what they ask, however it is written: an id, a tolerance or a gold answer makes no other
+    problem. Of math it is what tells whether a problem stands in MATH-500; elsewhere signs count, as maps are made of
+    them, and only spaces, quotes and how a letter is composed do not."""
+    said = normal_form(question) if domain == "math" else ""
+    said = said or " ".join(unicodedata.normalize("NFC", question).translate(_QUOTES).split())
+    return hashlib.blake2b(said.encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def held_out_problems(problems: Sequence[str], share: float, seed: int) -> set[str]:

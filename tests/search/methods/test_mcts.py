@@ -195,14 +195,12 @@ def test_a_budget_ends_a_search_with_the_best_so_far(budget: Budget, kind: str, 
     assert node.end is not None
 
 
-def test_a_budget_that_ends_a_search_before_any_run_has_ended_finds_nothing() -> None:
-    tree = Tree(ToySpace(TWO_BY_TWO), budget=Budget(agent_calls=2))
-    node, spent = asyncio.run(mcts(tree, ToyGuide({}), MctsSettings(children=2)))
-    assert (node, spent) == (tree.root, "agent_calls")
-    # One call more, and the best child's run comes to its end.
-    tree = Tree(ToySpace(TWO_BY_TWO), budget=Budget(agent_calls=3))
-    node, spent = asyncio.run(mcts(tree, ToyGuide({"b": 0.5}), MctsSettings(children=2)))
-    assert (text(node), spent, tree.spent.agent_calls) == ("b1", "agent_calls", 3)
+def test_a_budget_that_ends_a_search_early_leaves_the_first_path_or_the_best_childs() -> None:
+    for calls, found in ((1, None), (2, "a1"), (3, "a1"), (4, "b1")):
+        tree = Tree(ToySpace(TWO_BY_TWO), budget=Budget(agent_calls=calls))
+        node, spent = asyncio.run(mcts(tree, ToyGuide({"b": 0.5}), MctsSettings(children=2)))
+        assert (None if node is tree.root else text(node), spent) == (found, "agent_calls")
+        assert tree.spent.agent_calls == calls
 
 
 def test_the_clock_ends_a_draw_that_does_not_come() -> None:

@@ -41,6 +41,13 @@ def test_who_did_not_answer_has_no_vote_and_equal_answers_are_one() -> None:
     assert plurality([]) is None
 
 
+def test_the_likeliest_run_speaks_for_those_alone_that_said_the_same() -> None:
+    """Answers that were merged though they differ made the one with the largest psi win (`31/2` for `3 1/2`)."""
+    right = "for x in xs:\n    t += x\nreturn t"
+    for said, likelier in (("3 1/2", "31/2"), (right, right.replace("\nreturn", "\n    return")), ("X+1", "x+1")):
+        assert plurality([Vote(likelier, 1, -0.1), *[Vote(said, 1, -0.9)] * 3, Vote("7", 1, -0.5)]) == 1
+
+
 def test_runs_of_a_majority_go_on_side_by_side_and_cost_k_times_their_depth() -> None:
     ways = {"a": {"7": 1}, "b": {"8": -1}, "c": {"7": 1}}
     tree = Tree(ToySpace(ways))

@@ -16,7 +16,7 @@ Ways = dict[str, Any]
 
 
 class ToySpace:
-    """Draws the replies of a state in their order, round and round. `psi` are log-probabilities by text."""
+    """Draws the replies to equal ones before in their order, round and round. `psi` are log-probabilities by text."""
 
     def __init__(self, ways: Ways, psi: dict[str, float] | None = None, dice: random.Random | None = None) -> None:
         self.ways, self.psi, self.dice = ways, psi or {}, dice
@@ -31,9 +31,9 @@ class ToySpace:
 
     async def draw(self, node: Node, count: int) -> Sequence[Action]:
         await self._late()
-        texts = list(self.at(node))
-        first = len(node.children)
-        self.drawn["/".join(map(text, node.path))] += count
+        texts, place = list(self.at(node)), "/".join(map(text, node.path))
+        first = self.drawn[place]
+        self.drawn[place] += count
         found = [texts[(first + number) % len(texts)] for number in range(count)]
         return [Action(f"w/A#{node.depth}", f"A{node.depth}", self.reply(each)) for each in found]
 

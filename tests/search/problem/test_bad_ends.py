@@ -1,9 +1,10 @@
-"""What becomes of runs that fail, calls that pass a limit, engines that fail, and searches that a budget ends."""
+"""What becomes of runs that fail, calls that pass a limit, engines and models that fail, and searches that a budget
+ends; clocks are in `test_clocks`."""
 
 from __future__ import annotations
 
 import asyncio
-import time
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from one_jail import in_jail
 from player import SAMPLING, Player, WordScorer, searched
-from small_programs import is_four, labelled, searched_for, short_word, workflow_of
+from small_programs import is_four, labelled, searched_for, short_word, space_of, workflow_of
 
 from engine import retries
 from engine.protocol import Engine
@@ -21,6 +22,7 @@ from sandbox import ProcessSandbox
 from search import Branching, trusted
 from search.methods import FAILED_PSI, MctsSettings, SearchRefused
 from search.problem import ProgramSpace, SearchReport, SearchSettings, guide_of, read_tree, search
+from search.scoring import Score, ScoredState
 from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed, LimitExceeded
 from workflow.limits import Limits
@@ -158,52 +160,6 @@ def test_an_engine_that_fails_is_asked_again_and_then_stops_the_search(tmp_path:
         searched_for("aa", plan, path, Player(fails(3, "A0")), prm=WordScorer(), retries=2)
 
 
-class Slow(Player):
-    """Takes a minute for each second reply of `agent`."""
-
-    def __init__(self, agent: str) -> None:
-        super().__init__(short_word, cost_usd=0.25)
-        self.agent = agent
-
-    async def complete(self, request: CompletionRequest) -> Completion:
-        if request.agent == self.agent and len(self.asked) % 2:
-            self.asked.append(request)
-            await asyncio.sleep(60)
-        return await super().complete(request)
-
-
-@pytest.mark.parametrize("method", ["majority", "beam", "mcts"])
-def test_a_clock_ends_a_search_with_the_best_so_far_and_counts_what_came(tmp_path: Path, method: Any) -> None:
-    for agent in ("A0", "A1"):
-        engine = Slow(agent)
-        plan = SearchSettings(method=method, wall_s=0.3)
-        began = time.monotonic()
-        found, _ = searched_for(
-            "aa", plan, tmp_path / "tree", engine, prm=WordScorer() if method != "majority" else None
-        )
-        assert time.monotonic() - began < 20
-        report = found.report
-        assert (report.stopped_by, found.run is not None) == ("wall_s", False)
-        assert report.verdict == "the budget of wall_s was spent before any run ended"
-        assert report.agent_calls == len(engine.given) > 0, "what came beside the one that did not come, too"
-        assert report.cost_usd == 0.25 * len(engine.given)
-        assert read_tree(tmp_path / "tree").chosen is not None
-
-
-def test_a_clock_that_strikes_between_runs_leaves_the_best_of_those_that_ended(tmp_path: Path) -> None:
-    class Tired(Player):
-        async def complete(self, request: CompletionRequest) -> Completion:
-            await asyncio.sleep(60 if len(self.given) >= 6 else 0)
-            return await super().complete(request)
-
-    plan = SearchSettings(children=2, wall_s=1.0)
-    found, live = searched_for("aa", plan, tmp_path / "tree", Tired(short_word), prm=WordScorer())
-    assert found.report.stopped_by == ("wall_s" if len(live) > 2 else "")
-    assert found.run is not None
-    assert found.report.answer is not None
-    assert found.report.depth == 2
-
-
 @pytest.mark.parametrize(("budget", "most"), [({"agent_calls": 8}, 8), ({"tokens": 6}, 10)])
 @pytest.mark.parametrize("method", ["beam", "mcts"])
 def test_budgets_are_kept_and_told(tmp_path: Path, budget: dict[str, int], most: int, method: Any) -> None:
@@ -245,6 +201,44 @@ def test_psi_is_refused_where_an_engine_has_none_and_an_empty_reply_is_the_least
         replies = [(node.action.reply, node.value) for node in live.values() if node.action]
         assert {value for reply, value in replies if isinstance(reply, Completion) and not reply.text} == {FAILED_PSI}
         assert found.report.answer == "\\boxed{4}"
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, 7.0])
+@pytest.mark.parametrize(
+    "plan", [{"method": "majority", "weights": "values"}, {"method": "majority", "weights": "outcome"},
+             {"method": "beam"}, {"method": "mcts"}, {"method": "mcts", "mix": 0.5}]
+)  # fmt: skip
+def test_no_search_follows_what_is_no_value(tmp_path: Path, plan: dict[str, Any], wrong: float) -> None:
+    """NaN would win: nothing is larger."""
+
+    class Odd(WordScorer):
+        def _score(self, state: ScoredState) -> Score:
+            return Score(wrong) if len(self.scored) else super()._score(state)
+
+    async def go() -> None:
+        space = space_of("aa", Player())
+        settings = SearchSettings(**plan)
+        prm, orm = (None, Odd()) if settings.weights == "outcome" else (Odd(), Odd() if settings.mix else None)
+        guide, outcomes = guide_of(settings, prm, orm, "What?", space)
+        try:
+            await search(space, settings, guide, outcomes)
+        finally:
+            await space.close()
+
+    with pytest.raises(SearchRefused, match=rf"model of values words gives {wrong} to the (reply|answer)"):
+        asyncio.run(asyncio.wait_for(go(), 30))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 0.5])
+def test_no_search_follows_what_is_no_log_probability(tmp_path: Path, wrong: float) -> None:
+    class Odd(Player):
+        async def complete(self, request: CompletionRequest) -> Completion:
+            said = await super().complete(request)
+            return replace(said, logprobs=[wrong] * len(said.logprobs or ()))
+
+    for method in ("beam", "mcts"):
+        with pytest.raises(EngineFailed, match=rf"cannot be: logprobs holds {wrong}"):
+            searched_for("aa", SearchSettings(method=method), tmp_path / "tree", Odd(short_word))
 
 
 @pytest.mark.parametrize(

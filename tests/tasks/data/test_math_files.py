@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from growth import cpu_s
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tasks import DatasetError, Problem, in_math500, read_task
+from tasks import DatasetError, Problem, asked_in_math500, in_math500, normal_form, read_task
 from tasks.data.math_files import DIGESTS, digest, read_math, write_digests
 
 DATA = Path(os.environ.get("METAAGENT_DATA") or Path(__file__).parents[4] / "shared" / "data")
@@ -82,11 +85,52 @@ def test_a_question_of_math500_is_known_however_it_is_written() -> None:
     assert len(in_math500(map(asked, beside))) == 3
     for one, other in (
         (r"$x \leq \theta$", "x ≤ θ"), (r"\(x \ge 2\pi\)", r"$x\quad\geq 2 π$"), (r"$a \gt b$", "a &gt; b"),
-        (r"\big(1\big)\hspace{2em}2", "(1) 2"), (r"\displaystyle \frac12", r"\tfrac 12"), (r"60^\circ", "60^°"),
+        (r"f\big(1\big)\hspace{2em}2", "f(1) 2"), (r"\displaystyle \frac12", r"\tfrac 12"), (r"60^\circ", "60^°"),
     ):  # fmt: skip
         assert digest(one) == digest(other), (one, other)
+    for one, other in (
+        (r"$\frac{3x-2}{x-2}$", r"${3x-2 \over x-2}$"), (r"$\frac12$", "1/2"), (r"\frac{\frac{1}{2}}{3}", "1/2/3"),
+        (r"\frac{x^{2}}{y_{1}}", r"{x^2 \over y_1}"), ("1,000 or 2.5", "1{,}000 or $2.5$"), ("caf\u00e9", "cafe\u0301"),
+        ("Ann\u2019s \u201cage\u201d", "Ann's \"age\""), ("a<b", "a &lt; b"), ("$2*3$", "2 * 3"),
+    ):  # fmt: skip
+        assert digest(one) == digest(other), (one, other)
+    for one, other in (
+        ("$1.5$", "$15$"), ("(1, 23)", "(12, 3)"), (r"\frac{1}{23}", r"\frac{12}{3}"), ("2*3", "2+3"),
+        ("a < b", "a > b"),
+    ):  # fmt: skip
+        assert digest(one) != digest(other), (one, other)
     assert digest(r"$\sin 60$") != digest(r"$\cos 60$")
     assert digest("$x + 1$") != digest("$x - 1$")
+
+
+@pytest.mark.parametrize(
+    "form", ["**{}**", "*{}*", "<p>{}</p>", '<p class="q">{}<br/></p>', "(1) {}", "12. {}", "b) {}", "### {}", "> {}",
+             "- {}", "Q7: {}", "<b>1.</b> {} <i>Think.</i>", r"\textbf{{{}}}"]
+)  # fmt: skip
+def test_markup_and_numbers_do_not_hide_a_question(form: str) -> None:
+    assert len(in_math500([asked(form.format(DIVISORS))])) == 1
+
+
+def test_a_question_is_found_among_any_number_of_sentences_and_not_beside_words_of_its_own() -> None:
+    assert in_math500([asked("It is so. " * 40 + DIVISORS + " That is all." * 40)])
+    for other in (f"Tell me, {DIVISORS}", DIVISORS.replace("?", ", please?")):
+        assert in_math500([asked(other)]) == []
+
+
+@given(st.text(alphabet="ab12 .,?<>/p*${}\\(fracover)-+", max_size=60))
+def test_a_normal_form_is_that_of_what_is_marked_up(question: str) -> None:
+    assert normal_form(f"\n{question} ") == normal_form(question)
+    assert normal_form(f"<p>{question}</p>") == normal_form(question)
+
+
+@pytest.mark.parametrize(
+    "unit", ['<p a="', "<p ", "\\frac{", "{", "\\frac{a", "*a", "a. ", "[asy]", "\\hspace{", "(1) "]
+)
+def test_hostile_questions_take_time_in_proportion_to_their_length(unit: str) -> None:
+    def takes(size: int) -> float:
+        return min(cpu_s(lambda: asked_in_math500(unit * (size // len(unit)))) for _ in range(2))
+
+    assert takes(40_000) < 8 * takes(10_000) + 0.05
 
 
 @pytest.mark.skipif(not (DATA / "math500.json").exists(), reason="math500.json is not here")

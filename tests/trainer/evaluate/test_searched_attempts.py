@@ -155,13 +155,13 @@ def test_attempts_of_a_folder_are_not_made_again_and_do_not_depend_on_pace(tmp_p
 
 
 def test_a_budget_that_ends_a_search_early_is_an_attempt_without_a_run(tmp_path: Path) -> None:
-    plan = MCTS.model_copy(update={"agent_calls": 2})
+    plan = MCTS.model_copy(update={"agent_calls": 1})
     [attempt] = attempts_of([FOUR], TokenEngine(numbers), tmp_path, search=plan, k=1)
     assert attempt.search is not None
     assert (attempt.search.stopped_by, attempt.correct, attempt.answered, attempt.failure) == (
         "agent_calls", False, False, None,
     )  # fmt: skip
-    assert (attempt.trace, attempt.usage["executor"].calls) == (None, 2)
+    assert (attempt.trace, attempt.usage["executor"].calls) == (None, 1)
     assert (attempt.search.answer, attempt.search.correct) == (None, None)
     nobody = TokenEngine(lambda request: "x")
     assert attempts_of([FOUR], nobody, tmp_path, search=plan, k=1) == [attempt], "it is read back"

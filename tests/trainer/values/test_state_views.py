@@ -91,10 +91,48 @@ def test_a_state_has_the_same_tokens_by_ids_and_by_text(asked: list[str], said: 
         assert one == two
 
 
-def test_a_thought_is_the_models_own_and_not_what_it_said() -> None:
-    prompt, reply = TOKENIZER("one?<think>")["input_ids"], [*TOKENIZER("why not</think>two")["input_ids"], END]
-    owned = step("Bob", "one?", "two", prompt_token_ids=prompt, token_ids=reply)
-    assert text("local", owned) == "one?<think>why not</think>two<|value|>"
+@pytest.mark.parametrize(
+    ("begun", "said"),
+    [
+        ("one?<think>", "why not</think>two"),
+        ("one?", "<think>why not</think>\n\ntwo"),
+        ("one?", "<think></think>two"),
+        ("one?", "<think>\n\n</think>\n\ntwo"),
+        ("one?<think></think>", "  two \n"),
+        ("one?", "two"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["local", "transcript", "steps"])
+def test_a_thought_is_not_what_was_said_and_is_not_read(kind: View, begun: str, said: str) -> None:
+    """By ids it was, by text it was not, so that a state had two values."""
+    messages = [ChatMessage(role="user", content="one?")]
+    prompt, ids = TOKENIZER(begun)["input_ids"], [*TOKENIZER(said)["input_ids"], END]
+    reply = ChatFormat(TOKENIZER, {END}).read(prompt, ids)
+    owned = Completion(text=reply.text, reasoning=reply.reasoning, prompt_token_ids=prompt, token_ids=ids)
+    later = Completion(text="three", prompt_token_ids=prompt, token_ids=[*TOKENIZER("three")["input_ids"], END])
+    read = []
+    for one in (owned, Completion(text=reply.text, reasoning=reply.reasoning)):
+        step = AgentStep(key="k", agent="Bob", messages=messages, reply=one)
+        after = AgentStep(key="l", agent="Bob", messages=messages, reply=later)
+        states = (ScoredState("Why?", (step,)), ScoredState("Why?", (step, after)))
+        read.append([list(view(kind).tokens(state).token_ids) for state in states])
+    assert "why not" not in TOKENIZER.decode(read[0][0])
+    if kind != "local" or reply.reasoning is not None:
+        assert read[0] == read[1]
+    else:  # the prompt is the engine's
+        assert read[0][0][-len(ids) :] == read[1][0][-len(ids) :]
+
+
+def test_calls_in_the_models_own_form_are_read_in_ours() -> None:
+    messages = [ChatMessage(role="user", content="one?")]
+    ids = [*TOKENIZER("<call>{}</call>")["input_ids"], END]
+    ours = Completion(text="<tool_call>{}</tool_call>", prompt_token_ids=TOKENIZER("one?")["input_ids"], token_ids=ids)
+    for kind in ("local", "transcript"):
+        one, two = (
+            view(kind).tokens(ScoredState("Why?", (AgentStep(key="k", agent="Bob", messages=messages, reply=reply),)))
+            for reply in (ours, Completion(text=ours.text))
+        )
+        assert one == two
 
 
 @pytest.mark.parametrize(

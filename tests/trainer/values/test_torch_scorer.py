@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import random
 import shutil
@@ -27,7 +26,8 @@ from benchmarks.tiny_models import make_model
 from engine.pretrained import load_tokenizer
 from search.paths import AgentStep
 from search.scoring import Score, ScoredState, Scorer
-from trainer.values import SCORER, ScorerRefused, ScriptedScorer, TorchScorer
+from trainer.values import SCORER, ScorerFile, ScorerRefused, ScriptedScorer, TorchScorer, read_scorer
+from trainer.values.scorer_file import write_scorer
 from workflow.completion import ChatMessage, Completion
 from workflow.failures import Failure
 
@@ -173,6 +173,11 @@ def broken(folder: Path, to: Path) -> Path:
     return to / "model"
 
 
+def rewritten(model: Path, scorer: ScorerFile) -> None:
+    (model / SCORER).unlink()
+    write_scorer(model, scorer)
+
+
 def test_folders_whose_parts_do_not_belong_together(folder: Path, tmp_path: Path) -> None:
     model = broken(folder, tmp_path / "head")
     head = load_file(model / "value_head.safetensors")
@@ -190,15 +195,17 @@ def test_folders_whose_parts_do_not_belong_together(folder: Path, tmp_path: Path
         TorchScorer.load(model)
 
     model = broken(folder, tmp_path / "template")
+    scorer = read_scorer(model)
     load_tokenizer(folder.parent / "start").save_pretrained(model)
+    rewritten(model, scorer)
     with pytest.raises(ScorerRefused, match=r"the tokenizer has '<\|value\|>' as None, in training it was 259. Fix: "):
         TorchScorer.load(model)
 
     model = broken(folder, tmp_path / "view")
-    said = json.loads((model / SCORER).read_text())
-    (model / SCORER).write_text(json.dumps(said | {"view": "local"}))
+    rewritten(model, scorer.model_copy(update={"view": "local"}))
     with pytest.raises(ScorerRefused, match=r"states would be written in another way than in training"):
         TorchScorer.load(model)
+    said = json.loads((model / SCORER).read_text())
     (model / SCORER).write_text(json.dumps(said | {"view": "global"}))
     with pytest.raises(ScorerRefused, match=r"scorer.json is not as this version writes it: view: "):
         TorchScorer.load(model)
@@ -211,13 +218,61 @@ def test_folders_whose_parts_do_not_belong_together(folder: Path, tmp_path: Path
 def test_it_is_known_by_what_it_is_and_not_by_its_path(folder: Path, tmp_path: Path) -> None:
     copied, other = (shutil.copytree(folder / "model", tmp_path / name) for name in ("copied", "other"))
     head = other / "value_head.safetensors"
+    scorer = read_scorer(other)
     save_file({name: each * 2 for name, each in load_file(head).items()}, head)
-    said = json.loads((other / SCORER).read_text())
-    said["files"][head.name] = hashlib.sha256(head.read_bytes()).hexdigest()
-    (other / SCORER).write_text(json.dumps(said))
+    rewritten(other, scorer)
     first, second, third = (TorchScorer.load(each, device="cpu").digest for each in (folder, copied, other))
     assert first == second != third
     assert first
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("tokenizer.json", {"normalizer": {"type": "Replace", "pattern": {"String": "Seven"}, "content": "Eight"}}),
+        ("tokenizer_config.json", {"add_bos_token": True}),
+        ("config.json", {"vocab_size": 261}),
+        ("chat_template.jinja", None),
+    ],
+)
+def test_whatever_makes_tokens_of_text_must_be_what_it_was(
+    folder: Path, tmp_path: Path, file: str, change: dict[str, Any] | None
+) -> None:
+    """A probe text does not meet every word that a normalizer may write otherwise."""
+    model = broken(folder, tmp_path)
+    if change is None:
+        (model / file).write_text((model / file).read_text() + " ")
+    else:
+        (model / file).write_text(json.dumps(json.loads((model / file).read_text()) | change))
+    with pytest.raises(ScorerRefused, match=rf"{file} is not the file that scorer.json was written with. Fix: copy"):
+        TorchScorer.load(model)
+
+
+@pytest.mark.parametrize("file", ["adapter_config.json", "added_tokens.json", "pytorch_model.bin", "other.jinja"])
+def test_files_that_would_be_read_and_were_not_there_are_refused(folder: Path, tmp_path: Path, file: str) -> None:
+    model = broken(folder, tmp_path)
+    (model / "README.md").write_text("What this model is for.")
+    (model / "generation_config.json").write_text("{}")
+    TorchScorer.load(model, device="cpu")
+    (model / file).write_text("{}")
+    with pytest.raises(ScorerRefused, match=rf"{file} was not there when scorer.json was written. Fix: copy"):
+        TorchScorer.load(model)
+
+
+@pytest.mark.parametrize(
+    "change", [{"max_tokens": 20}, {"max_tokens": None}, {"view": "local"}, {"base": "x"}, {"agents": {}}, {"own": ""},
+               {"files": {}}]
+)  # fmt: skip
+def test_what_stands_in_the_file_itself_must_be_what_was_written(
+    folder: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    model = broken(folder, tmp_path)
+    said = json.loads((model / SCORER).read_text())
+    (model / SCORER).write_text(json.dumps(said))  # spaces are nothing
+    assert read_scorer(model).agents == {"Ann": 20}
+    (model / SCORER).write_text(json.dumps(said | change))
+    with pytest.raises(ScorerRefused, match=r"scorer.json was changed after it was written. Fix: copy"):
+        TorchScorer.load(model)
 
 
 def test_it_knows_whom_it_saw(folder: Path) -> None:

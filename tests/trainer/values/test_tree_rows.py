@@ -225,3 +225,25 @@ def test_another_seed_holds_out_others() -> None:
     problems = [str(number) for number in range(200)]
     assert held_out_problems(problems, 0.05, 0) != held_out_problems(problems, 0.05, 1)
     assert len(held_out_problems(problems, 0.05, 0)) == 10
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("What is $\\frac{1}{2}$ of 10?", "What is  $\\dfrac12$ of 10?"),
+        ("A caf\u00e9?", "a cafe\u0301?"),
+        ("Ann\u2019s age?", "Ann's age?"),
+        ("**Why $x \\leq 2$?**", "1. Why x \u2264 2?"),
+    ],
+)
+def test_a_problem_is_one_however_it_is_written(one: str, other: str) -> None:
+    """Else it could stand on both sides of the split."""
+    assert question_digest(one) == question_digest(other)
+
+
+def test_problems_that_differ_are_two_and_of_games_each_sign_counts() -> None:
+    assert question_digest("What is 1.5 + 2?") != question_digest("What is 15 + 2?")
+    assert question_digest("?!") != question_digest("!?")
+    assert question_digest("#.@$#", "game") != question_digest("#@.$#", "game")
+    assert question_digest("f(x_1)", "code") != question_digest("f(x1)", "code")
+    assert question_digest("Ann\u2019s  caf\u00e9", "code") == question_digest("Ann's cafe\u0301", "code")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from one_jail import in_jail
 
 from sandbox import ProcessSandbox
 from search import Branching, Decision, Ended, trusted
+from search.methods import SearchRefused
 from tasks import Problem
 from trainer.config import ConfigError, RewardConfig, read_config
 from trainer.values import ScriptedScorer, value_reward
@@ -85,3 +88,18 @@ def test_a_configuration_says_which_model(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=told):
             configured(tmp_path, *overrides)
+
+
+def test_what_is_no_value_is_no_reward() -> None:
+    async def go() -> None:
+        branching = Branching(trusted(FLOW, PROBLEM.question))
+        decision = await branching.start()
+        assert isinstance(decision, Decision)
+        after = await branching.go_on(decision, Completion(text="seven"))
+        try:
+            await value_reward(ScriptedScorer({"seven": math.nan}))(PROBLEM, decision, after, None)  # type: ignore[arg-type]
+        finally:
+            await branching.close()
+
+    with pytest.raises(SearchRefused, match=r"scripted gives nan to the reply 'seven' of 'Ann'"):
+        asyncio.run(go())

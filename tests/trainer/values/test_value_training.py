@@ -239,7 +239,9 @@ def test_what_was_trained_is_written_beside_it(start: Path, small: tuple[TreeRow
     scorer = read_scorer(result.model)
     assert scorer.view == "local"
     assert scorer.agents == {"Ann": 32}, "the other 8 are held out"
-    assert set(scorer.files) == {"config.json", "model.safetensors", "value_head.safetensors"}
+    computed = {"config.json", "model.safetensors", "value_head.safetensors"}
+    assert set(scorer.files) >= computed | {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+    assert set(scorer.files) <= {path.name for path in result.model.iterdir()} - {SCORER}
     newest = max((tmp_path / "checkpoints").glob("step-*")) / "model"
     assert read_scorer(newest) == scorer, "every checkpoint is one, too"
     with pytest.raises(CheckpointError, match=r"has loss huber, not bce. Fix: resume it alike"):
