@@ -87,6 +87,7 @@ def lives(process: int) -> bool:
     return process in family([process])
 
 
+@pytest.mark.thorough
 def test_a_killed_owner_leaves_nothing_of_vllm(made: Callable[[str], Scene]) -> None:
     scene = made("VLLM::EngineCore")
     scene.owner.kill()
@@ -103,6 +104,7 @@ def test_what_is_not_vllms_is_left_alone(made: Callable[[str], Scene]) -> None:
     assert lives(scene.child)
 
 
+@pytest.mark.thorough
 def test_what_somebody_else_holds_stays(made: Callable[[str], Scene]) -> None:
     scene = made("VLLM::EngineCore")
     with scene.file.open("r"):
@@ -111,6 +113,7 @@ def test_what_somebody_else_holds_stays(made: Callable[[str], Scene]) -> None:
         assert scene.file.exists()
 
 
+@pytest.mark.thorough
 def test_an_engine_that_was_closed_is_swept_by_nobody(made: Callable[[str], Scene]) -> None:
     scene = made("VLLM::EngineCore")
     scene.tell_closed()

@@ -113,6 +113,7 @@ answer = Workflow("B").add_node(two).run("b").content
 """
 
 
+@pytest.mark.thorough
 def test_code_takes_as_much_of_a_run_that_was_made_anew() -> None:
     async def go(sandbox: ProcessSandbox) -> None:
         program = jailed(sandbox, IN_ORDER.format(first=2.0, second=2.0), "What?", limits=Limits(wall_s=3.6))

@@ -87,6 +87,7 @@ def test_a_long_run_goes_on_without_what_stands_before_its_rows() -> None:
         text_of(body)
 
 
+@pytest.mark.thorough
 def test_what_is_found_of_a_run_is_found_once_for_all_its_pages(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     lines = [*made(*one_after_the_other(4 * MOST_ROWS)).trace.lines()]
@@ -134,6 +135,7 @@ def test_where_a_part_is_left_out_its_page_says_so(tmp_path: Path, monkeypatch: 
     assert "the run ended" in told
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_file_of_a_run_of_thousands_is_written_in_seconds(tmp_path: Path) -> None:
     debate = [

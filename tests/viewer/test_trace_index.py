@@ -469,6 +469,7 @@ index.close()
 """
 
 
+@pytest.mark.thorough
 def test_several_processes_share_an_index(folder: Path) -> None:
     for number in range(400):
         write(folder / f"more-{number}.jsonl")
@@ -483,6 +484,7 @@ def test_several_processes_share_an_index(folder: Path) -> None:
         assert index.told == index.progress.error == ""
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_while_it_fills_leaves_a_usable_index(folder: Path) -> None:
     for number in range(2000):
         write(folder / f"more-{number}.jsonl")
@@ -550,6 +552,7 @@ def test_evaluations_say_which_traces_were_correct(folder: Path) -> None:
         assert paths(index, TraceFilter(correct="yes")).count("a.jsonl") == 1, "its own reward says so"
 
 
+@pytest.mark.thorough
 def test_what_an_evaluation_says_now_overrules_what_it_said(folder: Path) -> None:
     """Also where its results are others, of the same length or longer, whether or not an index is open meanwhile."""
     names = [f"eval/traces/{number}.jsonl" for number in range(600)]

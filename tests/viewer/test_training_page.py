@@ -342,6 +342,7 @@ def test_names_beyond_the_first_are_left_out_and_counted(tmp_path: Path) -> None
     assert "10 more are left out." in text_of(page_of(run).body)
 
 
+@pytest.mark.thorough
 def test_thousands_of_steps_stay_small(tmp_path: Path) -> None:
     run = read_run(training_folder(tmp_path, [report(step) for step in range(3000)], steps=5000))
     page = page_of(run)

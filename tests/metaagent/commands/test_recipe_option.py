@@ -90,6 +90,7 @@ def small(tmp_path: Path) -> Path:
     return recipe
 
 
+@pytest.mark.thorough
 def test_what_is_not_given_is_the_recipes(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "labels"
     found = document(invoke("label", "--recipe", str(small), "--out", str(out), "--c-uct", "2", "--json"))

@@ -58,6 +58,7 @@ def test_the_offline_recipe_packs_the_packages_and_what_they_need_and_no_more(
     assert {member.uid for member in packed.values()} | {member.gid for member in packed.values()} == {0}
 
 
+@pytest.mark.thorough
 def test_both_recipes_install_what_code_computes_with(
     packed: dict[str, tarfile.TarInfo], monkeypatch: pytest.MonkeyPatch
 ) -> None:

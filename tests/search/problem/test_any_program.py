@@ -76,6 +76,7 @@ def programs() -> list[Any]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("program", "problem", "methods"), programs())
 def test_every_method_finds_a_run_that_replays(
     program: str, problem: Problem, methods: list[tuple[SearchSettings, Any]], tmp_path: Path
