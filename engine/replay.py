@@ -7,7 +7,6 @@ ever made up here, and no reply is used twice.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import json
@@ -82,14 +81,6 @@ class ReplayEngine:
         for index, entry in enumerate(self._entries):
             if entry.key is not None and self._by_key.setdefault(entry.key, index) != index:
                 raise EngineFailed(self.name, f"two entries have the key {entry.key!r}. Fix: remove one", 0)
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """See `engine.protocol.KnownEngine`: of the recorded replies and what is checked of their calls."""
-        found = hashlib.blake2b(digest_size=16)
-        for entry in self._entries:
-            found.update(entry.model_dump_json(exclude_none=True).encode(errors="replace") + b"\n")
-        return found.hexdigest()
 
     def was_given(self, key: str, agent: str, reply: Completion) -> None:
         """See `engine.protocol.GivesOnce`."""
