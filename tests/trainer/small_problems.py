@@ -1,4 +1,4 @@
-"""Two problems and three programs that tests of rollout, distillation and evaluation share."""
+"""Two problems and some programs that tests of rollout, distillation and evaluation share."""
 
 from __future__ import annotations
 
@@ -27,3 +27,17 @@ while not seen.done:
 answer = seen.text
 """
 """A tool proposes and a planner acts, until a game is over."""
+
+SOMETIMES = """
+from workflow import AgentNode, Workflow, WorkflowNode
+solver = AgentNode("Solver", "Put it in \\\\boxed{}.", max_turns=1)
+class Sometimes(WorkflowNode):
+    def process(self, context):
+        if "2 + 2" in str(context):
+            return "\\\\boxed{4}"
+        if "3 + 3" in str(context):
+            raise ValueError("no")
+        return solver(context)
+workflow = Workflow("w").add_node(Sometimes("sometimes"))
+"""
+"""Asks nobody about FOUR, and fails before it asks anybody about SIX."""

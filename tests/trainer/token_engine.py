@@ -15,8 +15,8 @@ class TokenEngine:
 
     name = "tokens"
 
-    def __init__(self, reply: str | Reply, *, version: int = 0, pause_s: float = 0.0) -> None:
-        self._reply, self._version, self._pause_s = reply, version, pause_s
+    def __init__(self, reply: str | Reply, *, version: int = 0, pause_s: float = 0.0, digest: str = "") -> None:
+        self._reply, self._version, self._pause_s, self.digest = reply, version, pause_s, digest
         self.requests: list[CompletionRequest] = []
         self.now = self.most = 0
 

@@ -24,8 +24,6 @@ from workflow.graph import GraphNode, Structure
 from workflow.usage import PolicyRole, Tally
 
 SETTINGS, RESULTS, TRACES, TREES = "evaluation.json", "results.jsonl", "traces", "trees"
-
-
 LABELS = "labels.json"
 """What label trees of a folder were made with."""
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -112,14 +112,7 @@ async def evaluate(
     settings = settings or EvalSettings()
     problems = [problem.within(settings.tolerance) for problem in problems]
     _check(problems, designer, program)
-    with_program = "bank" if program is None else "program"
-    made_by = {
-        **({"designer": with_program} if designer is None else made_by_engine("designer", designer)),
-        "program": program,
-        **made_by_engine("executor", executor),
-        **settings.model_dump(mode="json", exclude={"k", "max_concurrent", "retries"}),
-        **({} if searcher is None else searcher.names),
-    }
+    made_by = {} if folder is None else _made_by(executor, designer, program, settings, searcher)
     with AttemptLog(folder, made_by) as log:
         if make is None:
             make = Attempts(
@@ -160,6 +153,20 @@ async def evaluate(
             "or metaagent eval without --search"
         )
     return attempts
+
+
+def _made_by(
+    executor: Engine, designer: Engine | None, program: str | None, settings: EvalSettings, searcher: Searcher | None
+) -> dict[str, Any]:
+    """What a folder says of its attempts. To read what a model of many gigabytes is takes its time."""
+    with_program = "bank" if program is None else "program"
+    return {
+        **({"designer": with_program} if designer is None else made_by_engine("designer", designer)),
+        "program": program,
+        **made_by_engine("executor", executor),
+        **settings.model_dump(mode="json", exclude={"k", "max_concurrent", "retries"}),
+        **({} if searcher is None else searcher.names),
+    }
 
 
 def asked_nobody(attempt: Attempt) -> bool:

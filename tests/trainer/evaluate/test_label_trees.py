@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from one_jail import in_jail
-from small_problems import FOUR, SIX
+from small_problems import FOUR, SIX, SOMETIMES
 from token_engine import TokenEngine
 
 from engine import retries
@@ -141,9 +141,8 @@ def test_other_labels_are_refused_and_nothing_is_changed(tmp_path: Path) -> None
 
 
 def known(name: str, digest: str) -> TokenEngine:
-    engine = TokenEngine(numbers)
+    engine = TokenEngine(numbers, digest=digest)
     engine.name = name
-    engine.digest = digest  # type: ignore[attr-defined]  # as engines have it that can say what they are
     return engine
 
 
@@ -167,20 +166,6 @@ def test_a_policy_is_known_by_what_it_is_and_not_by_its_path(tmp_path: Path) -> 
         (tmp_path / "trees" / name).write_bytes(half)
         labels(tmp_path, [FOUR], engine)
         assert files(tmp_path) == {name: text}, "gone on with to the same bytes"
-
-
-SOMETIMES = """
-from workflow import AgentNode, Workflow, WorkflowNode
-solver = AgentNode("Solver", "Put it in \\\\boxed{}.", max_turns=1)
-class Sometimes(WorkflowNode):
-    def process(self, context):
-        if "2 + 2" in str(context):
-            return "\\\\boxed{4}"
-        if "3 + 3" in str(context):
-            raise ValueError("no")
-        return solver(context)
-workflow = Workflow("w").add_node(Sometimes("sometimes"))
-"""
 
 
 def test_a_problem_for_which_nobody_is_asked_is_left_out_once_and_for_all(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from one_jail import in_jail
-from small_problems import FOUR, PLAYS, SIX
+from small_problems import FOUR, PLAYS, SIX, SOMETIMES
 from token_engine import TokenEngine
 
 from engine import retries
@@ -184,9 +184,7 @@ def test_models_of_values_and_policies_are_known_by_what_they_are(tmp_path: Path
         return attempts_of([FOUR], engine or policy("1"), tmp_path, prm=prm, k=1)
 
     def policy(digest: str) -> TokenEngine:
-        engine = TokenEngine(numbers)
-        engine.digest = digest  # type: ignore[attr-defined]
-        return engine
+        return TokenEngine(numbers, digest=digest)
 
     first = made(Even("prm/model", "1"))
     assert made(Even("/elsewhere/prm/model", "1")) == first
@@ -226,20 +224,6 @@ def test_a_given_program_that_asks_nobody_is_refused_and_one_that_fails_is_data(
         attempts_of([FOUR, SIX], TokenEngine(numbers), program=NOBODY)
     [attempt] = attempts_of([FOUR], TokenEngine(numbers), program=FAILS, k=1)
     assert (attempt.correct, attempt.failure, attempt.verdict) == (False, "program_failed", "program_failed")
-
-
-SOMETIMES = """
-from workflow import AgentNode, Workflow, WorkflowNode
-solver = AgentNode("Solver", "Put it in \\\\boxed{}.", max_turns=1)
-class Sometimes(WorkflowNode):
-    def process(self, context):
-        if "2 + 2" in str(context):
-            return "\\\\boxed{4}"
-        if "3 + 3" in str(context):
-            raise ValueError("no")
-        return solver(context)
-workflow = Workflow("w").add_node(Sometimes("sometimes"))
-"""
 
 
 def test_a_program_that_asks_nobody_for_some_problems_is_searched_for_the_others(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from pathlib import Path
 
@@ -23,22 +22,26 @@ PROBLEM = Problem(id="p", question="What is 3 + 4?", domain="math", gold="7")
 FLOW = Workflow("w").add_node(AgentNode("Ann", "Add.", max_turns=1)).add_node(AgentNode("Bob", "Check.", max_turns=1))
 
 
-def rewarded(replies: list[str], limits: Limits | None = None) -> tuple[list[tuple[float, str]], ScriptedScorer]:
+def rewarded(
+    replies: list[str], limits: Limits | None = None, *, seven: float = 0.5
+) -> tuple[list[tuple[float, str]], ScriptedScorer]:
     """What each of some replies earned, with the reason, along one run."""
-    scorer = ScriptedScorer({"seven": 0.5, "eight": -0.25})
+    scorer = ScriptedScorer({"seven": seven, "eight": -0.25})
     reward = value_reward(scorer)
 
     async def work(sandbox: ProcessSandbox) -> list[tuple[float, str]]:
         branching = Branching(trusted(FLOW, PROBLEM.question, limits=limits))
         position = await branching.start()
         found = []
-        for said in replies:
-            assert isinstance(position, Decision)
-            decision, position = position, await branching.go_on(position, Completion(text=said))
-            earned = await reward(PROBLEM, decision, position, sandbox)
-            assert earned.total == sum(term.value * term.weight for term in earned.terms)
-            found.append((earned.total, earned.terms[0].reason))
-        await branching.close()
+        try:
+            for said in replies:
+                assert isinstance(position, Decision)
+                decision, position = position, await branching.go_on(position, Completion(text=said))
+                earned = await reward(PROBLEM, decision, position, sandbox)
+                assert earned.total == sum(term.value * term.weight for term in earned.terms)
+                found.append((earned.total, earned.terms[0].reason))
+        finally:
+            await branching.close()
         assert isinstance(position, (Decision, Ended))
         return found
 
@@ -91,15 +94,5 @@ def test_a_configuration_says_which_model(tmp_path: Path) -> None:
 
 
 def test_what_is_no_value_is_no_reward() -> None:
-    async def go() -> None:
-        branching = Branching(trusted(FLOW, PROBLEM.question))
-        decision = await branching.start()
-        assert isinstance(decision, Decision)
-        after = await branching.go_on(decision, Completion(text="seven"))
-        try:
-            await value_reward(ScriptedScorer({"seven": math.nan}))(PROBLEM, decision, after, None)  # type: ignore[arg-type]
-        finally:
-            await branching.close()
-
     with pytest.raises(SearchRefused, match=r"scripted gives nan to the reply 'seven' of 'Ann'"):
-        asyncio.run(go())
+        rewarded(["seven"], seven=math.nan)
