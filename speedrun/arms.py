@@ -1,6 +1,7 @@
 """Runs of the comparisons: for each seed a policy taught on a cold start of its own, and arms that train it by RL.
 
     OUT/seed-S/start/...           a speedrun up to its fine-tuned policy, and the problems of this seed
+    OUT/seed-S/start/policy/...    what all arms of this seed begin from; kept, too (`speedrun.starts`)
     OUT/seed-S/ARM/rl/...          an arm's run
     OUT/seed-S/ARM/attempts/...    at the held-out problems, sampled as in training; `greedy/` at temperature 0
     OUT/seed-S/ARM/fixed/...       at the validation problems, with each program of the bank
@@ -24,7 +25,7 @@ from typing import Any
 from metaagent.opening import open_sandbox
 from sandbox.protocol import Sandbox
 from speedrun import kept as keeping
-from speedrun import phases
+from speedrun import phases, starts
 from speedrun.kept import ATTEMPTS, FIXED, GREEDY, RL
 from speedrun.settings import SpeedrunSettings
 from speedrun.side_by_side import each, run_in_process
@@ -40,11 +41,7 @@ from trainer.sft import MODEL
 from trainer.trees import QuestionTree
 
 TUNING = "tuning"
-MADE_BY = "made_by.json"
-SAME_RESULTS = {
-    "93bef27331a10fbf970818bab878d6ee4d56e3b0d72e456d339a55f4b236c721": "the teacher's mistakes can be left out",
-    "1e3de328aed65271c6cee88cfc6553e5f5127c55a3996abb46eb89c49e66308b": "sums of a teacher without mistakes",
-}
+SAME_RESULTS: dict[str, str] = {}
 """Earlier versions of the instrument's code (`code_of_instrument`), and what was changed since, which changed no result
 under the settings that they had. A change that does empties this."""
 
@@ -108,7 +105,7 @@ def arm_settings(settings: SpeedrunSettings, arm: Arm, factor: float = 1.0) -> S
 
 
 def made_by(job: Job, settings: SpeedrunSettings) -> dict[str, Any]:
-    """All that a job's results depend on: they are not taken for those of another one."""
+    """All that a job is asked for, beside what it starts from: its results are not taken for those of another one."""
     settings = settings.model_copy(update={"seed": job.seed})
     found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
     found["settings"] = settings.model_dump(mode="json", exclude_none=True)
@@ -162,7 +159,7 @@ def code_of_instrument() -> str:
 async def run(job: Job, settings: SpeedrunSettings, out: Path) -> None:
     """Train one arm, or what arms start from, and attempt its seed's problems with it."""
     own, first = job.folder(out), job.seed_folder(out) / START
-    tuned = (job.start.folder(out) / phases.SFT / MODEL).resolve()
+    tuned = (job.start.folder(out) / starts.POLICY).resolve()
     settings = settings.model_copy(update={"seed": job.seed})
     with only_writer(own):
         await _run(job, settings, own, first, tuned)
@@ -170,8 +167,9 @@ async def run(job: Job, settings: SpeedrunSettings, out: Path) -> None:
 
 async def _run(job: Job, settings: SpeedrunSettings, own: Path, first: Path, tuned: Path) -> None:
     async with open_sandbox("process", grading=True) as sandbox:
-        if job.name in STARTS:
+        if not tuned.exists():
             await taught(settings, job.name, own, first, sandbox)
+            starts.halved(own / phases.SFT / MODEL, tuned)
         designer = executor = tuned
         if job.name in ARMS:
             data = (first / phases.PROBLEMS / "train.jsonl").resolve()
@@ -197,16 +195,15 @@ async def _run(job: Job, settings: SpeedrunSettings, own: Path, first: Path, tun
         bank = phases.programs()
         validation = read_task(f"problems:{first / phases.PROBLEMS / 'validation.jsonl'}")
         if job.tuning:
-            if job.name not in STARTS:
-                await measure(validation, ATTEMPTS, None)
+            await measure(validation, ATTEMPTS, None)
             return
-        alone = bank[phases.SINGLE].program if job.name == ALONE else None
+        alone = bank[ALONE[job.name]].program if job.name in ALONE else None
         test = read_task(f"problems:{first / phases.PROBLEMS / 'test.jsonl'}")
         await measure(test, ATTEMPTS, alone)
         await measure(test[: len(test) // 2], GREEDY, alone, greedy=True)
         if job.name in WITH_FIXED:
             for program in bank.values():
-                await measure(validation[: len(validation) // 2], f"{FIXED}/{program.name}", program.program)
+                await measure(validation, f"{FIXED}/{program.name}", program.program)
 
 
 async def taught(settings: SpeedrunSettings, name: str, out: Path, first: Path, sandbox: Sandbox) -> None:
@@ -229,11 +226,28 @@ def kept_at(job: Job, kept: Path) -> Path:
     return kept / f"{job.folder(Path())}.json.gz"
 
 
+def kept_start(job: Job, settings: SpeedrunSettings, kept: Path) -> str:
+    """Which policy is kept for a job to start from; "" where there is none, or one that was made otherwise. Raises
+    ValueError for a file that holds something else."""
+    folder = job.start.folder(kept)
+    if not (folder / starts.MADE_BY).exists():
+        return ""
+    written = json.loads((folder / starts.MADE_BY).read_bytes())
+    return starts.digest(folder) if in_todays_terms(written) == made_by(job.start, settings) else ""
+
+
 def left(jobs: Iterable[Job], settings: SpeedrunSettings, kept: Path) -> list[Job]:
-    """Those whose results are not kept. What was made otherwise is made again. Raises ValueError for a file that holds
-    something else."""
+    """Those whose results are not kept. What was made otherwise, or from another policy, is made again. Raises
+    ValueError for a file that holds something else."""
     found = {job: keeping.read(kept_at(job, kept)) for job in jobs}
-    return [job for job, run in found.items() if run is None or in_todays_terms(run.made_by) != made_by(job, settings)]
+    began = {start: kept_start(start, settings, kept) for start in {job.start for job in found}}
+    return [
+        job
+        for job, run in found.items()
+        if run is None
+        or in_todays_terms(run.made_by) != made_by(job, settings)
+        or run.start != (began[job.start] or None)
+    ]
 
 
 def run_all(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> None:
@@ -249,25 +263,35 @@ def run_all(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers:
 
 
 def run_starts(jobs: Sequence[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> Collection[Job]:
-    """What the jobs start from, which is returned. Raises what `run_all` raises."""
-    starts = dict.fromkeys(job.start for job in jobs)
-    firsts = dict.fromkeys(replace(start, name=START) for start in starts)
-    for job in (*firsts, *starts, *jobs):
+    """What the jobs start from, which is returned. A policy that is kept is fetched, not taught. Raises what `run_all`
+    raises."""
+    begun = dict.fromkeys(job.start for job in jobs)
+    firsts = dict.fromkeys(replace(start, name=START) for start in begun)
+    for job in (*firsts, *begun, *jobs):
         folder = job.folder(out)
         folder.mkdir(parents=True, exist_ok=True)
-        agree(folder / MADE_BY, made_by(job, settings), begun=(folder / MADE_BY).exists(), today=in_todays_terms)
-    _run_each(firsts, settings, out, workers, kept)
-    _run_each([start for start in starts if start not in firsts], settings, out, workers, kept)
-    return starts
+        path = folder / starts.MADE_BY
+        agree(path, made_by(job, settings), begun=path.exists(), today=in_todays_terms)
+    for job in {**firsts, **begun}:
+        if kept_start(job, settings, kept):
+            starts.fetch(job.folder(kept), job.folder(out))
+            phases.write_all_problems(
+                settings.model_copy(update={"seed": job.seed}), job.seed_folder(out) / START / phases.PROBLEMS
+            )
+    _run_each(left(firsts, settings, kept), settings, out, workers, kept)
+    _run_each(left([start for start in begun if start not in firsts], settings, kept), settings, out, workers, kept)
+    return begun
 
 
 def _run_each(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> None:
     def once(job: Job) -> None:
-        folder = job.folder(out)
+        folder, asked = job.folder(out), made_by(job, settings)
         told = json.dumps(asdict(job))
         command = [sys.executable, "-m", "speedrun.compare", "--one", told, "--out", str(out)]
         run_in_process(folder, f"seed {job.seed}: {folder.name}", command)
-        if (folder / ATTEMPTS).exists():
-            keeping.write(kept_at(job, kept), keeping.kept_of(folder, made_by(job, settings)))
+        if job.name in STARTS:
+            starts.keep(folder, job.folder(kept), asked)
+        began = starts.digest(job.start.folder(kept))
+        keeping.write(kept_at(job, kept), keeping.kept_of(folder, asked, began))
 
     each(jobs, once, workers)

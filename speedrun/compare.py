@@ -48,7 +48,7 @@ from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import chosen, factor_of, tried
 from speedrun.variants import ARMS, COMPARISONS, GATE, START
 from trainer.disk import agree_on_settings, only_writer
-from viewer.charts import dots, png
+from viewer.charts import Series, Spec, Steps, dots, lines, png
 
 PAGES = Path(__file__).parents[1] / "docs" / "results"
 VERDICT, KEPT = "gate.json", "runs"
@@ -64,6 +64,7 @@ def system_of(shown: str, jobs: Sequence[Job], kept: Path) -> System:
         greedy=[run.greedy for run in runs],
         steps=[run.steps for run in runs],
         fixed={name: [run.fixed[name] for run in runs] for name in runs[0].fixed},
+        codes=frozenset(run.code for run in runs),
     )
 
 
@@ -72,10 +73,27 @@ def systems_of(name: str, jobs: Mapping[str, Sequence[Job]], kept: Path) -> list
 
 
 def draw(name: str, systems: Sequence[System], pages: Path) -> None:
-    """The comparison's picture: of each seed the share of correct answers."""
+    """The comparison's pictures: of each seed the share of correct answers, and of valid programs over the steps."""
     means = {system.name: [fmean(each.values()) for each in system.rates()] for system in systems}
     about = "share of held-out problems answered correctly (dots: seeds, line: mean)"
     png(dots(means, title=COMPARISONS[name].title, value_title=about), pages / f"{name}.png")
+    png(_valid_programs(systems), pages / f"valid-programs-{name}.png")
+
+
+def _valid_programs(systems: Sequence[System]) -> Spec:
+    shares = {
+        system.name: [fmean(each.ready for each in of_seeds) for of_seeds in zip(*system.steps, strict=True)]
+        for system in systems
+        if any(system.steps)
+    }
+    most = max(map(len, shares.values()), default=0)
+    series = [Series(name=name, values=[*of, *[None] * (most - len(of))]) for name, of in shares.items()]
+    return lines(
+        Steps.single(most),
+        series,
+        title="Valid programs",
+        value_title="share of designs that are valid programs, mean over seeds",
+    )
 
 
 class Verdict(BaseModel):

@@ -5,6 +5,8 @@ and machines, and pages made again by anybody. Weights and programs are not kept
 from __future__ import annotations
 
 import gzip
+import hashlib
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +19,8 @@ from trainer.run import METRICS, StepReport
 
 RL, ATTEMPTS, GREEDY, FIXED = "rl", "attempts", "greedy", "fixed"
 """Folders of a run."""
+_ROOT = Path(__file__).parents[1]
+ROOMS = ("workflow", "engine", "sandbox", "tasks", "designer", "templates", "trainer", "speedrun")
 
 
 Kept = TypeVar("Kept", bound=BaseModel)
@@ -34,7 +38,11 @@ class Result(NamedTuple):
 
 class KeptRun(BaseModel):
     made_by: dict[str, Any]
-    """All that the run depends on (`speedrun.arms.made_by`)."""
+    """All that the run was asked for (`speedrun.arms.made_by`)."""
+    start: str
+    """Which policy it began from, itself the one that others begin from (`speedrun.starts.digest`)."""
+    code: str
+    """Of which version of the project it is (`code_of_project`)."""
     sampled: list[Result]
     """Attempts at the held-out problems (of the tuning: validation problems), sampled as in training."""
     greedy: list[Result] = []
@@ -44,15 +52,24 @@ class KeptRun(BaseModel):
     """Of its RL, if it had any."""
 
 
-def kept_of(folder: Path, made_by: dict[str, Any]) -> KeptRun:
+def kept_of(folder: Path, made_by: dict[str, Any], start: str) -> KeptRun:
     """Of a run's folder."""
     return KeptRun(
         made_by=made_by,
+        start=start,
+        code=code_of_project(),
         sampled=_results(folder / ATTEMPTS),
         greedy=_results(folder / GREEDY) if (folder / GREEDY).exists() else [],
         fixed={each.name: _results(each) for each in sorted((folder / FIXED).glob("*"))},
         steps=_steps(folder / RL / METRICS),
     )
+
+
+@cache
+def code_of_project() -> str:
+    """SHA-256 of all the code that a run goes through, however little of it a change touches."""
+    files = sorted(path for room in ROOMS for path in (_ROOT / room).rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def write(path: Path, kept: BaseModel) -> None:

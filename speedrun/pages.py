@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, isnan, nan
+from math import isnan, nan
 from statistics import fmean, variance
 
-from speedrun.intervals import Interval, Rates, difference, interval
+from speedrun.intervals import Interval, Rates, difference, interval, paired, signed
 from speedrun.kept import Result
 from speedrun.tuning import factor_of
-from speedrun.variants import COMPARISONS, GATE, Comparison
+from speedrun.variants import COMPARISONS, GATE, TURNS, Comparison
 from tasks.data import KINDS
 from trainer.evaluate import shares
 from trainer.run import StepReport
@@ -31,6 +31,8 @@ class System:
     """Of its RL, if it had any."""
     fixed: Mapping[str, Sequence[Sequence[Result]]] = field(default_factory=dict)
     """By a program's name, attempts at the validation problems with this system's Executor."""
+    codes: frozenset[str] = frozenset()
+    """Which versions of the project ran it."""
 
     def rates(self, kind: str | None = None) -> list[Rates]:
         return rates_of(self.sampled, kind)
@@ -55,20 +57,21 @@ def page_of(
     name: str,
     systems: Sequence[System],
     command: str,
-    rates: Mapping[str, Mapping[float, float]] | None = None,
+    rates: Mapping[str, Mapping[float, Rates]] | None = None,
 ) -> str:
-    """`command` makes the page; `rates`: of the arms that are tuned, the share of validation problems right at each
+    """`command` makes the page; `rates`: of the arms that are tuned, which validation problems were right at each
     factor."""
     comparison = COMPARISONS[name]
     held_out = systems[0].rates()
+    versions = len(frozenset().union(*(system.codes for system in systems)))
     distinct = len({problem for rates in held_out for problem in rates})
     lines = [
         f"# {comparison.title}",
         "",
         f"`{command}`. Each seed has a cold start, problems and samples of its own; by chance "
-        f"{distinct} of {sum(map(len, held_out))} held-out problems are different ones. Shares of them answered "
-        "correctly, one attempt each, sampled as in training; greedy: at temperature 0, on the first half. In brackets "
-        "95 % intervals of a bootstrap over seeds, then over problems.",
+        f"{distinct} of {sum(map(len, held_out))} held-out problems are different ones, if the order of their "
+        "numbers counts. Shares of them answered correctly, one attempt each, sampled as in training; greedy: at "
+        "temperature 0, on the first half. In brackets 95 % intervals of a bootstrap over seeds, then over problems.",
         "",
         f"In the paper: {comparison.paper}",
         "",
@@ -81,12 +84,16 @@ def page_of(
     ]
     if comparison.unequal:
         lines += [f"Not equal beside what is compared: {comparison.unequal}.", ""]
+    if versions > 1:
+        lines += [f"The runs are of {versions} versions of the project's code.", ""]
     lines += [*gate(systems)[1], ""] if name == GATE else ["The [gate](gate.md) of the instrument holds.", ""]
     lines += [
         *_tuned(rates or {}),
         *_budgets(systems),
         "",
         *_curves(systems),
+        "",
+        f"![Valid programs](valid-programs-{name}.png)",
         "",
         *_designs(systems),
         "",
@@ -104,14 +111,31 @@ def gate(systems: Sequence[System]) -> tuple[bool, list[str]]:
         gained = system.accuracy.apart(before.accuracy) and mean_of(system.rates()) > mean_of(before.rates())
         found.append((gained, f"{system.name}: {system.accuracy}, {before.accuracy} before; above, intervals apart"))
     for system in systems[3:]:
-        mean, paired = mean_of(system.rates()), difference(system.rates(), before.rates())
-        said = f"{system.name}: {mean:.3f}, within {before.accuracy} of before; paired {signed(paired)}, not above"
-        found.append((mean in before.accuracy and paired.low <= 0, said))
+        mean, gap = mean_of(system.rates()), difference(system.rates(), before.rates())
+        said = f"{system.name}: {mean:.3f}, within {before.accuracy} of before; paired {signed(gap)}, not above"
+        found.append((mean in before.accuracy and gap.low <= 0, said))
     best = max((mean_of(rates_of(seeds)) for seeds in before.fixed.values()), default=0.0)
     found.append((0.3 <= best <= 0.5, f"the best fixed program before RL: {best:.3f}, from 0.3 to 0.5"))
+    turned = [_turn(before, learning[0], *turn) for turn in TURNS]
+    found.append(
+        (
+            any(holds for holds, _ in turned),
+            "what is best for a kind of problem becomes another program once the Executor has learned, paired: "
+            + "; ".join(said for _, said in turned),
+        )
+    )
     passed = all(holds for holds, _ in found)
     lines = [f"**The gate {'holds' if passed else 'FAILS: no comparison is made'}.**", ""]
     return passed, [*lines, *(f"- {'yes' if holds else 'NO'}: {said}" for holds, said in found)]
+
+
+def _turn(before: System, after: System, kind: str, first: str, later: str) -> tuple[bool, str]:
+    """Whether `first` is above `later` before, and below it after, intervals without 0."""
+    was, became = (
+        difference(rates_of(system.fixed[first], kind), rates_of(system.fixed[later], kind))
+        for system in (before, after)
+    )
+    return was.low > 0 > became.high, f"{kind}, `{first}` less `{later}` {signed(was)}, then {signed(became)}"
 
 
 def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]:
@@ -119,38 +143,29 @@ def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]
     by_name = {system.name: system for system in systems}
     lines = [
         f"Differences, paired on the same problems; {len(comparison.pairs)} are looked at, their intervals are not "
-        "widened for that:",
+        "widened for that. Above or below: the interval says so, and so does a t test over the seeds:",
         "",
         "| | difference | seeds | |",
         "|---|---|---|---|",
     ]
     for one, other in comparison.pairs:
-        after, before = by_name[one].rates(), by_name[other].rates()
-        found = difference(after, before)
-        own = (fmean(a.values()) - fmean(b.values()) for a, b in zip(after, before, strict=True))
-        each = ", ".join(f"{value:+.3f}" for value in own)
-        lines.append(f"| {one} less {other} | {signed(found)} | {each} | {told(found, len(after))} |")
+        gap = paired(by_name[one].rates(), by_name[other].rates())
+        lines.append(f"| {one} less {other} | {gap.shown} | {gap.seeds} | {gap.told} |")
     return lines
 
 
-def told(found: Interval, seeds: int) -> str:
-    """Above, below, or how many seeds would bring the interval down to the difference that was seen."""
-    if 0 not in found:
-        return "above" if found.mean > 0 else "below"
-    half = (found.high - found.low) / 2
-    needed = ceil(seeds * (half / found.mean) ** 2) if abs(found.mean) > half / 10 else None
-    return f"cannot tell; {needed or f'more than {100 * seeds}'} seeds might"
-
-
-def _tuned(rates: Mapping[str, Mapping[float, float]]) -> list[str]:
+def _tuned(rates: Mapping[str, Mapping[float, Rates]]) -> list[str]:
     """Nothing where no arm is tuned."""
     if not rates:
         return []
     return [
-        "The recipe's learning rates are multiplied, for each arm, by what was right most often on the validation "
-        "problems of another seed:",
+        "The recipe's learning rates were tried times these factors, on the validation problems of another seed; one "
+        "other than 1 is taken where it is better beyond chance. Other arms have the rates of the one that they vary:",
         "",
-        *rates_table(rates, {name: factor_of(name, rates) for name in rates}),
+        *rates_table(
+            {name: {factor: fmean(each.values()) for factor, each in of.items()} for name, of in rates.items()},
+            {name: factor_of(name, rates) for name in rates},
+        ),
         "",
     ]
 
@@ -179,17 +194,13 @@ def _share(value: float) -> str:
     return "" if isnan(value) else f"{value:.2f}"
 
 
-def signed(found: Interval) -> str:
-    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
-
-
 def _budgets(systems: Sequence[System]) -> list[str]:
     """What each arm spent, per seed in the mean."""
     lines = [
-        "What each spent, per seed:",
+        "What each spent, per seed; left out: executions that a clock ended, and questions too long for the Designer:",
         "",
-        "| | Designer's updates | Executor's updates | designs | executions | tokens generated |",
-        "|---|---|---|---|---|---|",
+        "| | Designer's updates | Executor's updates | designs | executions | tokens generated | left out |",
+        "|---|---|---|---|---|---|---|",
     ]
     for system in systems:
         if not any(system.steps):
@@ -199,6 +210,7 @@ def _budgets(systems: Sequence[System]) -> list[str]:
             fmean(sum(step.designs for step in steps) for steps in system.steps),
             fmean(sum(step.executions for step in steps) for steps in system.steps),
             fmean(sum(u.completion_tokens for step in steps for u in step.usage.values()) for steps in system.steps),
+            fmean(sum(step.timed_out + step.outgrown for step in steps) for steps in system.steps),
         ]
         lines.append(f"| {system.name} | {' | '.join(f'{value:,.0f}' for value in [*updates, *spent])} |")
     return lines
@@ -210,8 +222,8 @@ def _curves(systems: Sequence[System]) -> list[str]:
         "before it, and two standard errors of that. Beyond them a curve still moves; within them it may. Where stages "
         "alternate the two quarters can be stages of different roles.",
         "",
-        "| | right, first | right, last | change | valid programs, first | valid programs, last |",
-        "|---|---|---|---|---|---|",
+        "| | right, first | right, last | change | valid programs, first | last | of each seed, in its worst step |",
+        "|---|---|---|---|---|---|---|",
     ]
     for system in systems:
         if not any(system.steps):
@@ -225,7 +237,9 @@ def _curves(systems: Sequence[System]) -> list[str]:
         shown = [fmean(right[:quarter]), fmean(right[-quarter:])]
         valid = [fmean(ready[:quarter]), fmean(ready[-quarter:])]
         said = f"{moved:+.3f} ± {bound:.3f}{', still moves' if abs(moved) > bound else ''}"
-        lines.append(f"| {system.name} | {shown[0]:.3f} | {shown[1]:.3f} | {said} | {valid[0]:.1%} | {valid[1]:.1%} |")
+        worst = ", ".join(f"{min(step.ready for step in steps):.0%}" for steps in system.steps)
+        cells = [f"{shown[0]:.3f}", f"{shown[1]:.3f}", said, f"{valid[0]:.1%}", f"{valid[1]:.1%}", worst]
+        lines.append(f"| {system.name} | {' | '.join(cells)} |")
     return lines
 
 
@@ -261,7 +275,7 @@ def _fixed(systems: Sequence[System]) -> list[str]:
     if not shown:
         return []
     lines = [
-        "With one program for all problems of the first half of the validation set; the best of each column is bold:",
+        "With one program for all problems of the validation set; the best of each column is bold:",
         "",
         f"| program | {' | '.join(f'{system.name}: {kind}' for system in shown for kind in ('all', *KINDS))} |",
         f"|---|{'---|' * len(shown) * (1 + len(KINDS))}",

@@ -40,11 +40,11 @@ _CRITIC, _AGAIN = "Is it right?", "Find a better answer."
 class Teacher:
     """The chances of its mistakes."""
 
-    strays: float = 0.1
+    strays: float = 0.35
     """A sum at once is wrong by 1 or by 10."""
     drops: float = 0.9
     """A sum step by step is ten too little."""
-    stops: float = 0.65
+    stops: float = 0.75
     """A chain ends before the last number."""
     slips: float = 0.1
     """One addition of a chain is wrong by 1 or by 10."""
@@ -52,7 +52,7 @@ class Teacher:
     """A chain at once is wrong by up to 5."""
     settles: float = 0.45
     """A pair is taken that does not add up, each time one is tried."""
-    mistypes: float = 0.3
+    mistypes: float = 0.25
     """The tool gets a wrong last digit."""
     alarms: float = 0.4
     """A pair that adds up is called incorrect."""

@@ -1,6 +1,7 @@
-"""Learning rates for each arm of a comparison: the recipe's, times one of `FACTORS`, by what is right most often.
+"""Learning rates for the arms of a comparison: the recipe's, unless another of `FACTORS` times them is better.
 
-One seed of its own, whose held-out problems are never looked at; its validation problems choose. Compares no arms.
+One seed of its own, whose held-out problems are never looked at; its validation problems choose, and only where they
+can tell: a factor is taken that beats the recipe's rates on the same problems with 95 %. Compares no arms.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from statistics import fmean
 
 from speedrun.arms import Job, kept_at, run_all
 from speedrun.asked import TUNING_SEED
+from speedrun.intervals import Rates, difference
 from speedrun.kept import read
 from speedrun.settings import SpeedrunSettings
 from speedrun.variants import ARMS, FACTORS
@@ -29,14 +31,15 @@ def tried(names: Iterable[str]) -> list[Job]:
 
 def chosen(
     names: Iterable[str], settings: SpeedrunSettings, out: Path, workers: int, kept: Path
-) -> dict[str, dict[float, float]]:
-    """Of each arm that is tuned, the share of validation problems right at each factor; runs what is missing."""
+) -> dict[str, dict[float, Rates]]:
+    """Of each arm that is tuned, what was right of the validation problems at each factor; runs what is missing."""
     jobs = tried(names)
     run_all(jobs, settings, out, workers, kept)
-    found: dict[str, dict[float, float]] = {}
+    found: dict[str, dict[float, Rates]] = {}
     for job in jobs:
         if run := read(kept_at(job, kept)):
-            found.setdefault(job.name, {})[job.factor] = fmean(each.correct for each in run.sampled)
+            rates = {each.problem: float(each.correct) for each in run.sampled}
+            found.setdefault(job.name, {})[job.factor] = rates
     return found
 
 
@@ -47,7 +50,8 @@ def tuner(name: str) -> str | None:
     return ARMS[name].rates_of or name
 
 
-def factor_of(name: str, found: Mapping[str, Mapping[float, float]]) -> float:
-    """The best factor for an arm, the lower of two alike; 1 where it is not tuned."""
-    rates = found.get(tuner(name) or "", {1.0: 0.0})
-    return max(sorted(rates), key=lambda factor: rates[factor])
+def factor_of(name: str, found: Mapping[str, Mapping[float, Rates]]) -> float:
+    """1, or of the factors that are better than that, beyond chance, the best; 1 for an arm that is not tuned."""
+    rates = found.get(tuner(name) or "", {})
+    better = [factor for factor in rates if factor != 1 and difference([rates[factor]], [rates[1.0]]).low > 0]
+    return max(better, key=lambda factor: fmean(rates[factor].values()), default=1.0)

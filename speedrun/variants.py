@@ -16,8 +16,13 @@ HALF = "start, half"
 """The same with a policy of half as many weights."""
 STARTS = (START, HALF)
 HALVED = Architecture(width=80, inner=248)
-ALONE = "single agent"
-"""That policy's Executor with the program of one agent; no RL either."""
+ALONE = {
+    "one agent, step by step": "single, step by step",
+    "one agent, at once": "single, at once",
+    "one agent with the tool": "tool, at once",
+}
+"""That policy's Executor with a program of one agent for all problems, no RL either: what it is called -> which program
+of the bank."""
 BASE = "stagewise"
 
 
@@ -36,7 +41,8 @@ class Arm:
     kl_roles: Literal["active", "all"] = "active"
     """For a shared policy: a setting of the speedrun, too."""
     rates_of: str | None = None
-    """The arm whose choice of learning rates it takes; its own where None."""
+    """The arm whose choice of learning rates it takes; its own where None. Arms that a page compares learn at one rate
+    where they can."""
     tuned: bool = True
     """Whether its learning rates are chosen on validation problems: the recipe's, times one of `FACTORS`."""
 
@@ -45,14 +51,16 @@ FACTORS = (0.5, 1.0, 2.0)
 """The grid that the learning rates of each arm are chosen from."""
 
 
-RATES = ("5e-5", "1e-4", "4e-4")
+RATES = ("5e-5", "1e-4", "2e-4", "4e-4")
 """The learning rates at which sharing is compared."""
+RECIPE = "2e-4"
+"""That of the recipe, at which shared policies are compared otherwise."""
 
 
-def _at(rate: str, **more: Any) -> Arm:
-    """An arm with one learning rate for both roles, which is what is compared."""
-    rates = tuple(f"policies.{role}.learning_rate={rate}" for role in ("designer", "executor"))
-    return Arm(overrides=rates, tuned=False, **more)
+def _at(rate: str, *overrides: str, **more: Any) -> Arm:
+    """An arm with one learning rate for both roles, which is not tuned."""
+    rates = (f"policies.{role}.learning_rate={rate}" for role in ("designer", "executor"))
+    return Arm(overrides=(*rates, *overrides), tuned=False, **more)
 
 
 ARMS: dict[str, Arm] = {
@@ -61,19 +69,22 @@ ARMS: dict[str, Arm] = {
     "executor only": Arm(overrides=('schedule="executor-only"',)),
     "designer only, shuffled": Arm(overrides=('schedule="designer-only"',), shuffled=True, rates_of="designer only"),
     "executor only, shuffled": Arm(overrides=('schedule="executor-only"',), shuffled=True, rates_of="executor only"),
-    "designer only, half": Arm(overrides=('schedule="designer-only"',), half=True),
-    "executor only, half": Arm(overrides=('schedule="executor-only"',), half=True),
+    "designer only, half": Arm(overrides=('schedule="designer-only"',), half=True, rates_of="designer only"),
+    "executor only, half": Arm(overrides=('schedule="executor-only"',), half=True, rates_of="executor only"),
     "coupled": Arm(overrides=('schedule="coupled"',)),
-    "coupled, half": Arm(overrides=('schedule="coupled"',), half=True),
-    "coupled by trajectory, half": Arm(
-        overrides=('schedule="coupled"', 'objective.aggregation="trajectory"'), half=True
+    "coupled, half": Arm(overrides=('schedule="coupled"',), half=True, rates_of="coupled"),
+    "shared, designer only, half": _at(RECIPE, 'schedule="designer-only"', shared=True, half=True),
+    "shared, executor only, half": _at(RECIPE, 'schedule="executor-only"', shared=True, half=True),
+    "shared, coupled, half": _at(RECIPE, 'schedule="coupled"', shared=True, half=True),
+    "shared, coupled by trajectory, half": _at(
+        RECIPE, 'schedule="coupled"', 'objective.aggregation="trajectory"', shared=True, half=True
     ),
-    "2x8": Arm(overrides=("rollout.designs=2", "rollout.executions=8")),
-    "8x2": Arm(overrides=("rollout.designs=8", "rollout.executions=2")),
-    "16x1": Arm(overrides=("rollout.designs=16", "rollout.executions=1")),
-    "K=1": Arm(overrides=("stage_length=1",)),
-    "K=5": Arm(overrides=("stage_length=5",)),
-    "K=20": Arm(overrides=("stage_length=20",)),
+    "2x8": Arm(overrides=("rollout.designs=2", "rollout.executions=8"), rates_of=BASE),
+    "8x2": Arm(overrides=("rollout.designs=8", "rollout.executions=2"), rates_of=BASE),
+    "16x1": Arm(overrides=("rollout.designs=16", "rollout.executions=1"), rates_of=BASE),
+    "K=1": Arm(overrides=("stage_length=1",), rates_of=BASE),
+    "K=5": Arm(overrides=("stage_length=5",), rates_of=BASE),
+    "K=20": Arm(overrides=("stage_length=20",), rates_of=BASE),
     **{f"separate, {rate}": _at(rate) for rate in RATES},
     **{f"separate, half, {rate}": _at(rate, start=HALF) for rate in RATES},
     **{f"shared, {rate}": _at(rate, shared=True) for rate in RATES},
@@ -81,7 +92,10 @@ ARMS: dict[str, Arm] = {
 }
 
 WITH_FIXED = (START, "executor only")
-"""Whose Executors are tried with each program of the bank, too: is the best one another after RL?"""
+"""Whose Executors are tried with each program of the bank, too."""
+TURNS = (("sum", "vote, at once", "single, step by step"), ("chain", "single, step by step", "vote, step by step"))
+"""Kind, the program that is better before RL, the one that is better once the Executor alone has learned: what stages
+are for. Chosen before anything was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +135,11 @@ COMPARISONS: dict[str, Comparison] = {
     ),
     "training": Comparison(
         "One agent, after SFT, after RL (Tables 1, 2, 6 and 10)",
-        {"single agent": ALONE, "SFT": START, "SFT and RL": BASE},
+        {**{name: name for name in ALONE}, "SFT": START, "SFT and RL": BASE},
         "Qwen3-8B averages 27.2 % as a single agent, 32.2 % after SFT, 38.3 % after RL; on math its designs move from "
         "ensembles (37 to 51 % of them, then 9 to 11 %) to reflection (21 to 41 %, then 45 to 73 %).",
-        (("SFT", "single agent"), ("SFT and RL", "SFT")),
+        (*(("SFT", name) for name in ALONE), ("SFT and RL", "one agent with the tool"), ("SFT and RL", "SFT")),
+        "the single agents are the fine-tuned Executor, too, where the paper's is the model before SFT",
     ),
     "tree": Comparison(
         "Hierarchical rollouts against flat ones (Table 3)",
@@ -139,25 +154,39 @@ COMPARISONS: dict[str, Comparison] = {
             "before RL": START,
             "stagewise": BASE,
             "coupled, half the steps": "coupled, half",
-            "coupled by trajectory, half the steps": "coupled by trajectory, half",
             "coupled": "coupled",
             "Designer only, half the steps": "designer only, half",
             "Designer only": "designer only",
             "Executor only, half the steps": "executor only, half",
             "Executor only": "executor only",
+            "one policy, stagewise": f"shared, {RECIPE}",
+            "one policy, coupled, half the steps": "shared, coupled, half",
+            "one policy, coupled by trajectory, half the steps": "shared, coupled by trajectory, half",
+            "one policy, Designer only, half the steps": "shared, designer only, half",
+            "one policy, Executor only, half the steps": "shared, executor only, half",
         },
         "Stagewise 44.8 % on math, executor-only 39.6 %, designer-only 38.6 %, coupled 36.7 %.",
-        tuple(
-            ("stagewise", name)
-            for name in (
-                "coupled, half the steps",
-                "coupled by trajectory, half the steps",
-                "coupled",
-                "Designer only",
-                "Executor only",
-            )
+        (
+            *(
+                ("stagewise", name)
+                for name in (
+                    "coupled, half the steps",
+                    "coupled",
+                    "Designer only, half the steps",
+                    "Designer only",
+                    "Executor only, half the steps",
+                    "Executor only",
+                )
+            ),
+            *(
+                ("one policy, stagewise", f"one policy, {name}, half the steps")
+                for name in ("coupled", "coupled by trajectory", "Designer only", "Executor only")
+            ),
+            ("one policy, coupled, half the steps", "one policy, coupled by trajectory, half the steps"),
         ),
-        "executions and tokens: arms with half the steps have half as many, and as many updates of each role as stages",
+        "an arm with half the steps has as many updates of a role as stages give it, and half of the executions and "
+        "tokens; coupled with all the steps has twice the updates of both roles, one role alone with all the steps "
+        "twice its own. By trajectory, on one policy, the Executor's replies outweigh the designs by their number",
     ),
     "sharing": Comparison(
         "One policy for both roles or two (Table 5)",
@@ -181,7 +210,8 @@ COMPARISONS: dict[str, Comparison] = {
                 ("shared, KL on both roles", "shared"),
             )
         ),
-        "weights: two separate policies have twice as many, two of half the size as many",
+        "weights: two separate policies have twice as many, two of half the size as many; KL on both roles is a second "
+        "mean, over the tokens of the role that is only held, so its sum is twice as large",
     ),
     "stage-length": Comparison(
         "Steps per stage (Figure 4; K = 1, 10, 30 of the paper, scaled)",

@@ -14,8 +14,8 @@ from statistics import fmean
 from speedrun.at_grpo.levels import GAMES, GameName
 from speedrun.at_grpo.matchups import ARMS, COMPARISONS, Comparison
 from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, KeptRun
-from speedrun.intervals import Rates, difference, interval
-from speedrun.pages import moving, rates_table, signed, told
+from speedrun.intervals import Rates, interval, paired
+from speedrun.pages import moving, rates_table
 from trainer.run import StepReport
 from viewer.charts import Series, Spec, Steps, beside, dots, png
 from viewer.charts import lines as charted
@@ -118,10 +118,8 @@ def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]
     for one, other in comparison.pairs:
         cells = []
         for levels in (SAMPLED, GREEDY):
-            after, before = by_name[one].rates(levels), by_name[other].rates(levels)
-            found = difference(after, before)
-            own = (fmean(a.values()) - fmean(b.values()) for a, b in zip(after, before, strict=True))
-            cells += [signed(found), ", ".join(f"{value:+.3f}" for value in own), told(found, len(after))]
+            gap = paired(by_name[one].rates(levels), by_name[other].rates(levels))
+            cells += [gap.shown, gap.seeds, gap.told]
         del cells[4]
         lines.append(f"| {one} less {other} | {' | '.join(cells)} |")
     return lines

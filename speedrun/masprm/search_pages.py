@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from speedrun.intervals import Rates, difference, interval
+from speedrun.intervals import Rates, interval, paired
 from speedrun.masprm.guided_arms import COMPARISONS, VALUES, WALL, SearchComparison
 from speedrun.masprm.search_runs import Job, KeptRun, Searched
 from speedrun.masprm.value_pages import models_table, values_page, wall_page
-from speedrun.pages import signed, told
 from trainer.evaluate import Interval
 from viewer.charts import Dot, dots, png, scatter
 
@@ -94,11 +93,9 @@ def _differences(comparison: SearchComparison, play: str, found: Found) -> list[
         f"|---|---|---|---|{'---|' * len(comparison.paper)}",
     ]
     for one, other in comparison.pairs:
-        after, before = (solved(runs_of(found, arm, play)) for arm in (one, other))
-        gap = difference(after, before)
-        own = (fmean(a.values()) - fmean(b.values()) for a, b in zip(after, before, strict=True))
-        cells = [signed(gap), ", ".join(f"{value:+.3f}" for value in own), told(gap, len(after))]
-        cells += [_beside(gap, one, other, of) for of in comparison.paper.values()]
+        gap = paired(*(solved(runs_of(found, arm, play)) for arm in (one, other)))
+        cells = [gap.shown, gap.seeds, gap.told]
+        cells += [_beside(gap.found, one, other, of) for of in comparison.paper.values()]
         lines.append(f"| {one} less {other} | {' | '.join(cells)} |")
     return lines
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from speedrun.intervals import Rates, difference, interval
+from speedrun.intervals import Rates, interval, paired
 from speedrun.masprm.guided_arms import PERFECT, READ
 from speedrun.masprm.search_runs import Job, KeptRun
-from speedrun.pages import signed, told
 from trainer.values import value_metrics
 from viewer.charts import Bar, bars, png
 
@@ -47,9 +46,9 @@ def values_page(found: Found, folder: Path) -> list[str]:
     lines += ["", "![Errors by depth](values.png)", "", "Less that of V (N = 40, local view, rows alike):", ""]
     lines += ["| | error | | falls | |", "|---|---|---|---|---|"]
     for name in names[1:]:
-        error = difference([errors(run) for run in of[name]], [errors(run) for run in of["V"]])
-        fall = difference([falls(run) for run in of[name]], [falls(run) for run in of["V"]])
-        cells = [signed(error), told(error, len(of[name])), signed(fall), told(fall, len(of[name]))]
+        error = paired([errors(run) for run in of[name]], [errors(run) for run in of["V"]])
+        fall = paired([falls(run) for run in of[name]], [falls(run) for run in of["V"]])
+        cells = [error.shown, error.told, fall.shown, fall.told]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += [
         "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,11 @@ from attempts import ENSEMBLE, attempts
 
 from speedrun.arms import Job, in_todays_terms, kept_at, left, made_by, run_all
 from speedrun.compare import system_of, verdict_in
-from speedrun.kept import ATTEMPTS, FIXED, GREEDY, KeptRun, Result, kept_of, read, write
+from speedrun.kept import ATTEMPTS, FIXED, GREEDY, Result, code_of_project, kept_of, read, write
+from speedrun.phases import PROBLEMS
 from speedrun.settings import SpeedrunSettings
-from speedrun.variants import START
+from speedrun.starts import POLICY, digest
+from speedrun.variants import START, STARTS
 from tasks.data.miniature import KINDS
 from trainer.disk import agree, agree_on_settings
 from trainer.evaluate import RESULTS
@@ -31,6 +34,12 @@ def leave(folder: Path, right: int) -> None:
         (folder / place / RESULTS).write_text("".join(lines))
 
 
+def taught(policy: Path, weights: str) -> None:
+    policy.mkdir()
+    (policy / "model.safetensors").write_text(weights)
+    (policy / "tokenizer.json").write_text("{}")
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """The jobs that a process was started for, in this order."""
@@ -39,8 +48,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     def ended(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         job, out = Job(**json.loads(command[command.index("--one") + 1])), Path(command[command.index("--out") + 1])
         jobs.append(job)
-        if not (job.tuning and job.name == START):
-            leave(job.folder(out), 4 + job.seed)
+        if job.name in STARTS and not (job.folder(out) / POLICY).exists():
+            taught(job.folder(out) / POLICY, f"{job.name} {job.seed} of {out}")
+        leave(job.folder(out), 4 + job.seed)
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", ended)
@@ -49,7 +59,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 def test_a_run_is_kept_as_it_was(tmp_path: Path) -> None:
     leave(tmp_path / "run", 3)
-    run = kept_of(tmp_path / "run", {"job": "x"})
+    run = kept_of(tmp_path / "run", {"job": "x"}, "policy")
+    assert (run.start, run.code) == ("policy", code_of_project())
     assert len(run.sampled) == 10 * len(KINDS)
     assert run.sampled[0] == Result(f"{KINDS[0]}-0", KINDS[0], True, "ensemble")
     assert sum(each.correct for each in run.fixed["one"]) == 3 * len(KINDS)
@@ -70,19 +81,56 @@ def test_what_is_kept_is_not_made_again_elsewhere(tmp_path: Path, made: list[Job
     start, arm = Job(name=START, seed=1), Job(name="executor only", seed=1, factor=2.0)
     run_all([start, arm], SETTINGS, tmp_path / "one", 1, kept)
     assert made == [start, arm]
-    assert read(kept_at(arm, kept)) == KeptRun(**dict(kept_of(arm.folder(tmp_path / "one"), made_by(arm, SETTINGS))))
+    began = digest(start.folder(kept))
+    assert began == digest(start.folder(tmp_path / "one")) != ""
+    assert read(kept_at(arm, kept)) == kept_of(arm.folder(tmp_path / "one"), made_by(arm, SETTINGS), began)
     shown = system_of("shown", [arm], kept)
     assert sum(each.correct for each in shown.sampled[0]) == 5 * len(KINDS)
 
     made.clear()
     run_all([start, arm], SETTINGS, tmp_path / "elsewhere", 1, kept)
     assert made == []
-    # Another arm of that seed needs the policy that they start from, which is not kept.
-    run_all([start, arm, replace(arm, name="coupled")], SETTINGS, tmp_path / "elsewhere", 1, kept)
-    assert made == [start, replace(arm, name="coupled")]
+    # Another arm of that seed begins from the policy that is kept: nothing is taught or measured again.
+    other = replace(arm, name="coupled")
+    run_all([start, arm, other], SETTINGS, tmp_path / "elsewhere", 1, kept)
+    assert made == [other]
+    assert digest(start.folder(tmp_path / "elsewhere")) == began
+    assert (start.folder(tmp_path / "elsewhere") / PROBLEMS / "train.jsonl").exists()
     made.clear()
-    run_all([start, arm, replace(arm, name="coupled")], SETTINGS, tmp_path / "one", 1, kept)
+    run_all([start, arm, other], SETTINGS, tmp_path / "one", 1, kept)
     assert made == []
+
+
+def test_arms_of_another_start_are_made_again(tmp_path: Path, made: list[Job]) -> None:
+    """As where a machine of another kind teaches other weights: arms of two starts are never paired."""
+    kept, arm, other = tmp_path / "kept", Job(name="executor only", seed=1), Job(name="coupled", seed=1)
+    run_all([arm, other], SETTINGS, tmp_path / "one", 1, kept)
+    shutil.rmtree(arm.start.folder(kept))
+    assert left([arm, other, arm.start], SETTINGS, kept) == [arm, other, arm.start]
+    made.clear()
+    run_all([arm], SETTINGS, tmp_path / "two", 1, kept)
+    assert made == [arm.start, arm]
+    assert left([arm, other], SETTINGS, kept) == [other]
+    with pytest.raises(ValueError, match=r"one/seed-1/start has another policy than .*Fix: another --out"):
+        run_all([other], SETTINGS, tmp_path / "one", 1, kept)
+    (kept / "seed-1" / START / POLICY / "model.safetensors").write_text("damaged")
+    assert left([arm], SETTINGS, kept) == [arm]
+
+
+def test_a_policy_is_kept_in_half_precision(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    from speedrun.starts import halved
+
+    (tmp_path / "model").mkdir()
+    save_file({"a": torch.tensor([1.0, 1 / 3])}, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    (tmp_path / "model" / "config.json").write_text("{}")
+    halved(tmp_path / "model", tmp_path / "policy")
+    with safe_open(tmp_path / "policy" / "model.safetensors", "pt") as file:
+        assert (file.metadata(), file.get_tensor("a").tolist()) == ({"format": "pt"}, [1.0, 0.333251953125])
+    assert (tmp_path / "policy" / "config.json").read_text() == "{}"
 
 
 def test_what_was_made_otherwise_is_made_again(
@@ -98,12 +146,12 @@ def test_what_was_made_otherwise_is_made_again(
     assert left([arm], SETTINGS, kept) == [arm]
 
 
-def test_a_tuning_is_kept_but_for_what_it_starts_from(tmp_path: Path, made: list[Job]) -> None:
+def test_a_tuning_is_kept_with_what_it_starts_from(tmp_path: Path, made: list[Job]) -> None:
     kept, tuning = tmp_path / "kept", Job(name="coupled", seed=1000, factor=0.5, tuning=True)
     run_all([tuning], SETTINGS, tmp_path / "one", 2, kept)
     assert made == [tuning.start, tuning]
-    files = [path.relative_to(kept).as_posix() for path in kept.rglob("*.gz")]
-    assert files == ["tuning/seed-1000/coupled at 0.5.json.gz"]
+    files = sorted(path.relative_to(kept / "tuning/seed-1000").as_posix() for path in kept.rglob("*.gz"))
+    assert files == ["coupled at 0.5.json.gz", "start.json.gz"]
 
 
 def test_what_is_kept_holds_no_place_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +160,7 @@ def test_what_is_kept_holds_no_place_of_this_machine(tmp_path: Path, monkeypatch
     assert [made_by(Job(name=name, seed=1), SETTINGS) for name in ("coupled", START)] == here
     pages = Path(__file__).parents[2] / "docs" / "results"
     kept = [run for path in sorted((pages / "runs").rglob("*.gz")) if (run := read(path))]
-    assert len(kept) >= 21
+    assert len(kept) >= 4
     texts = [run.model_dump_json() for run in kept] + [path.read_text() for path in pages.glob("*.json")]
     assert not any('"/' in text for text in texts)
 

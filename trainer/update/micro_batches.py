@@ -59,8 +59,10 @@ def mini_batches(samples: Sequence[Sample], objective: Objective) -> list[dict[i
     tokens in that step's loss (`trainer.update.loss.sample_weights`).
 
     Samples of a policy are dealt in their order into `objective.mini_batches` parts of nearly equal size, those that
-    are only held apart from the others, with weights of their own. Those with advantage 0 count in the weights of the
-    others; without KL they are not computed. Raises ValueError for a value's target that is out of bounds.
+    are only held apart from the others, with weights of their own. Weights are those in one loss of all samples, times
+    the number of parts: so a question weighs what Eq. 2 says whichever parts it is cut into, and the mean of the parts'
+    losses is that loss. Those with advantage 0 count in the weights of the others; without KL they are not computed.
+    Raises ValueError for a value's target that is out of bounds.
     """
     if isinstance(objective, ImitationObjective):
         lengths = [sum(sample.loss_mask) for sample in samples]
@@ -76,15 +78,15 @@ def mini_batches(samples: Sequence[Sample], objective: Objective) -> list[dict[i
     parts: list[dict[int, float]] = [{} for _ in range(objective.mini_batches)]
     for held in (False, True):
         dealt = [index for index, sample in enumerate(samples) if sample.held is held]
+        lengths = [sum(samples[index].loss_mask) for index in dealt]
+        weights = sample_weights(lengths, [samples[index].group for index in dealt], objective.aggregation)
+        filled = min(len(parts), len(dealt))
         for number, part in enumerate(parts):
             first, last = (len(dealt) * place // len(parts) for place in (number, number + 1))
-            indices = dealt[first:last]
-            lengths = [sum(samples[index].loss_mask) for index in indices]
-            each = sample_weights(lengths, [samples[index].group for index in indices], objective.aggregation)
             part |= {
-                index: weight
-                for index, weight, length in zip(indices, each, lengths, strict=True)
-                if length and (samples[index].advantage or objective.kl_coefficient)
+                index: filled * weight
+                for index, weight in zip(dealt[first:last], weights[first:last], strict=True)
+                if weight and (samples[index].advantage or objective.kl_coefficient)
             }
     return [part for part in parts if part]
 

@@ -51,7 +51,7 @@ def test_micro_batches_of_like_length() -> None:
 
 def test_mini_batches_are_dealt_in_order_with_weights_of_all_their_samples() -> None:
     samples = [sample([0, 1, 1]), sample([0, 1, 1], 0.0), sample([0, 1]), sample([0, 0]), sample([0, 1], 0.0)]
-    assert mini_batches(samples, PolicyObjective(mini_batches=2)) == [{0: 1 / 4}, {2: 1 / 3}]
+    assert mini_batches(samples, PolicyObjective(mini_batches=2)) == [{0: 2 / 10}, {2: 2 / 5}]
     assert mini_batches(samples, PolicyObjective(kl_coefficient=0.1)) == [{0: 1 / 10, 1: 1 / 10, 2: 1 / 5, 4: 1 / 5}]
     assert mini_batches(samples, PolicyObjective(aggregation="token")) == [{0: 1 / 6, 2: 1 / 6}]
     assert mini_batches(samples[:2], PolicyObjective(mini_batches=4)) == [{0: 1 / 2}]
@@ -78,6 +78,21 @@ def test_held_samples_change_no_weight_of_the_others(held: list[bool], aggregati
         ]
         of_kind = [{index: weight for index, weight in part.items() if index in alone} for part in found]
         assert [part for part in of_kind if part] == weights
+
+
+@given(st.lists(st.integers(0, 5), min_size=1), st.sampled_from(["group", "trajectory", "token"]), st.integers(1, 5))
+def test_a_question_weighs_the_same_whatever_parts_it_is_cut_into(sizes: list[int], how: Any, steps: int) -> None:
+    """Eq. 2 is one mean over questions: no one of them may weigh more because few others share its optimizer step."""
+    samples = [
+        sample([0, *[1] * (1 + place % 3)], 1.0, f"{'designer' if place % 2 else 'executor'}/q{question}")
+        for question, size in enumerate(sizes)
+        for place in range(size)
+    ]
+    whole = (mini_batches(samples, PolicyObjective(aggregation=how)) or [{}])[0]
+    parts = mini_batches(samples, PolicyObjective(aggregation=how, mini_batches=steps))
+    dealt = {index: weight for part in parts for index, weight in part.items()}
+    assert len(parts) == min(steps, len(samples))
+    assert dealt == pytest.approx({index: len(parts) * weight for index, weight in whole.items()})
 
 
 def test_padding_is_on_the_right_and_samples_end_at_their_last_chosen_token() -> None:

@@ -1,0 +1,55 @@
+"""The policies that arms start from, kept in the repository: two megabytes each, in half precision.
+
+Fine-tuning ends with other weights on another machine, and arms are compared within a seed: all of them begin from the
+policy that is kept, whichever day and machine they are trained on. Teaches nothing; see `speedrun.arms`.
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.pretrained import folder_digest
+from trainer.disk import agree
+
+POLICY = "policy"
+"""In the folder of a start."""
+MADE_BY = "made_by.json"
+_WEIGHTS = "model.safetensors"
+
+
+def halved(model: Path, policy: Path) -> None:
+    """Write the model with weights in half precision, which is what is begun from. Raises OSError."""
+    from safetensors.torch import load_file, save_file
+
+    beside = policy.with_name(f".{policy.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(model, beside)
+    weights = {name: tensor.half() for name, tensor in load_file(model / _WEIGHTS).items()}
+    save_file(weights, beside / _WEIGHTS, {"format": "pt"})
+    beside.rename(policy)
+
+
+def keep(start: Path, kept: Path, made_by: Mapping[str, Any]) -> None:
+    """Copy the policy from a start's folder to the one where it is kept, in place of another one."""
+    if digest(start) != digest(kept):
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(start / POLICY, kept / POLICY)
+        agree(kept / MADE_BY, made_by, begun=False)
+
+
+def fetch(kept: Path, start: Path) -> None:
+    """Copy the policy that is kept into a start's folder. Raises ValueError where that has another one."""
+    if not (start / POLICY).exists():
+        shutil.copytree(kept / POLICY, start / POLICY)
+    if digest(start) != digest(kept):
+        raise ValueError(f"{start} has another policy than {kept}, which is kept. Fix: another --out, or remove one")
+
+
+def digest(start: Path) -> str:
+    """Of its policy's weights and tokenizer; "" where there is none."""
+    return folder_digest(start / POLICY)
