@@ -7,7 +7,7 @@ designs or rewards them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -88,14 +88,15 @@ async def sample_designs(
     repair: bool = True,
     seed: int = 0,
     reply_s: float = Limits().reply_s,
+    finished: Callable[[Design], None] = lambda _: None,
 ) -> list[Design]:
     """M designs for one problem, sampled concurrently from one prompt, ordered by index.
 
     The `full` prompt shows `k` of the `templates` (by default of the whole bank); the `short` one shows none. Every
-    call has a seed of its own, drawn from `seed`; `sampling.seed` is not used. A rejected program whose repair is too
-    long for the model stays rejected. Raises `EngineFailed` if the policy could not be asked for any of them, or did
-    not reply within `reply_s` seconds, `LimitExceeded` if the prompt is too long for the model, and
-    `SandboxUnavailable` if they cannot be checked.
+    call has a seed of its own, drawn from `seed`; `sampling.seed` is not used. `finished` is told of each design as
+    soon as it is done. A rejected program whose repair is too long for the model stays rejected. Raises `EngineFailed`
+    if the policy could not be asked for any of them, or did not reply within `reply_s` seconds, `LimitExceeded` if the
+    prompt is too long for the model, and `SandboxUnavailable` if they cannot be checked.
     """
     if m < 1:
         raise ValueError(f"m={m}: ask for at least one design")
@@ -106,7 +107,7 @@ async def sample_designs(
     sampler = _Sampler(problem, prompt, engine, sandbox, sampling or Sampling(), repair, seed, reply_s)
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(sampler.design(index)) for index in range(m)]
+            tasks = [group.create_task(sampler.design(index, finished)) for index in range(m)]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None  # the first one; the group has stopped the other samples
     outcomes = [task.result() for task in tasks]
@@ -171,7 +172,7 @@ class _Sampler:
         self.seed = seed
         self.reply_s = reply_s
 
-    async def design(self, index: int) -> tuple[Design, EngineFailed | None]:
+    async def design(self, index: int, finished: Callable[[Design], None]) -> tuple[Design, EngineFailed | None]:
         """One design, and the failure of the engine if that ended it."""
         turns: list[DesignTurn] = []
         source: str | None = None
@@ -189,6 +190,7 @@ class _Sampler:
                     graph=report.graph,
                     error=failure.record(),
                 )
+                finished(failed)
                 return failed, failure
             except LimitExceeded:
                 if not turns:
@@ -206,6 +208,7 @@ class _Sampler:
         design = Design(
             index=index, turns=turns, source=source, findings=report.findings, graph=report.graph, error=rejected
         )
+        finished(design)
         return design, None
 
     async def _ask(self, messages: list[ChatMessage], key: str) -> DesignTurn:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,13 +44,16 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would run thr
 from speedrun import phases as stages
 from speedrun.report import Measured, write_report
 from speedrun.settings import SpeedrunSettings
-from trainer.disk import CheckpointError, agree_on_settings
+from trainer.disk import CheckpointError, agree_on_settings, plain_files
 from trainer.run import OneProcess, model_size
 from trainer.update import UpdateFailed
 
 
 class Clock:
-    """Seconds that each step took, kept over resumptions in `times.json`."""
+    """Seconds that each step took, kept over resumptions in `times.json`, where the step under way is, too: of what is
+    killed at most the last `EVERY_S` are lost."""
+
+    EVERY_S = 5.0
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,12 +62,23 @@ class Clock:
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         note(name)
-        began = time.monotonic()
+        before, began, over = self.took.get(name, 0.0), time.monotonic(), threading.Event()
+
+        def keep() -> None:
+            while True:
+                ended = over.wait(self.EVERY_S)
+                self.took[name] = round(before + time.monotonic() - began, 1)
+                plain_files.replace(self.path, (json.dumps(self.took, indent=1) + "\n").encode())
+                if ended:
+                    return
+
+        keeper = threading.Thread(target=keep, daemon=True)
+        keeper.start()
         try:
             yield
         finally:
-            self.took[name] = round(self.took.get(name, 0.0) + time.monotonic() - began, 1)
-            self.path.write_text(json.dumps(self.took, indent=1) + "\n")
+            over.set()
+            keeper.join()
 
 
 async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
@@ -95,6 +110,7 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
         measured = []
         with clock.step("evaluation"):
             for name, executor, designer in (
+                *([] if settings.pretrained is None else [("before SFT", start, None)]),
                 ("single agent", tuned, None),
                 ("SFT", tuned, tuned),
                 ("RL", trained[roles.executor], trained[roles.designer]),

@@ -185,7 +185,10 @@ def fine_tune(settings: SpeedrunSettings, model: Path, rows: Sequence[ChatRow], 
         seed=settings.seed,
     )
     with closing(backend):
-        result = fine_tune_backend(backend, samples, settings.sft, out, resume=True, checkpoint_every=200, watch=watch)
+        every = 200 if settings.pretrained is None else 40  # some minutes of a language model
+        result = fine_tune_backend(
+            backend, samples, settings.sft, out, resume=True, checkpoint_every=every, watch=watch
+        )
     torch.set_num_threads(1)
     return result
 

@@ -190,7 +190,7 @@ def page_of(report: SpeedrunReport) -> str:
             f"| {each.name} | {kind} | "
             + " | ".join(f"{each.patterns[kind].get(name, 0):.0%}" for name in _patterns(report))
             + " |"
-            for each in others
+            for each in report.systems[-2:]  # those with a Designer
             for kind in KINDS
         ),
         "",

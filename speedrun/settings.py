@@ -38,7 +38,7 @@ class SpeedrunSettings(BaseModel):
     """Of the cold start that are learned from, of each kind of problem and each way of being asked."""
     train_problems: int = Field(default=4000, ge=1)
     """Problems that RL draws from."""
-    validation_problems: int = Field(default=400, ge=2)
+    validation_problems: int = Field(default=800, ge=2)
     """To choose learning rates on, and to try each program of the bank on."""
     test_problems: int = Field(default=800, ge=2)
     """Held out; each is attempted once by every system."""

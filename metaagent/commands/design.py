@@ -22,6 +22,7 @@ from designer.sample import Design, sample_designs
 from metaagent import embedded
 from metaagent.commands.inputs import read_problem
 from metaagent.commands.options import (
+    LIMITS,
     SAMPLING,
     AsJson,
     CacheFolder,
@@ -30,6 +31,7 @@ from metaagent.commands.options import (
     PageOut,
     ProblemFile,
     ProblemText,
+    ReplySeconds,
     SandboxName,
     Seed,
     Temperature,
@@ -63,6 +65,7 @@ from sandbox.host import JailSandbox
 from workflow.completion import Sampling, Usage
 from workflow.failures import Finding
 from workflow.graph import GraphNode
+from workflow.limits import Limits
 from workflow.trace import Trace
 from workflow.usage import UsageReport, usage_report
 
@@ -111,6 +114,8 @@ class DesignReport(BaseModel):
     """Designing and running, by role and by agent."""
     saved: str | None = None
     run: RunReport | None = None
+    interrupted: bool = False
+    """Whether it was stopped before all designs were there; those that were finished are here."""
 
     @property
     def design(self) -> Proposal | None:
@@ -118,6 +123,8 @@ class DesignReport(BaseModel):
 
     @property
     def exit_code(self) -> ExitCode:
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
         if self.chosen is None:
             return ExitCode.BAD
         return self.run.exit_code if self.run else ExitCode.OK
@@ -132,13 +139,15 @@ async def _design(
     run: bool,
     seed: int,
     sampling: Sampling = SAMPLING,
+    limits: Limits = LIMITS,
     sandbox_name: str | None = None,
     cache: Path | None = None,
     site: WorkSite | None = None,
 ) -> DesignReport:
     """Designs for a problem: the bank's one, or `samples` of the engine that `spec` names; run what is chosen.
 
-    `cache` is a folder that keeps the engine's replies.
+    `cache` is a folder that keeps the engine's replies. Ctrl-C ends it with the designs that are finished, if any are,
+    and nothing is run.
     """
     if spec is None:
         async with open_sandbox(sandbox_name) as sandbox:
@@ -148,10 +157,27 @@ async def _design(
     async with open_engine(spec, cache) as engine, open_sandbox(sandbox_name) as sandbox:
         with LiveProgress(f"Designing with {engine.name}") as progress:
             written = site.written if site is not None else None
-            with progress.watching(engine, lambda key: key.startswith(FIRST_DESIGN), written):
-                sampled = await sample_designs(
-                    problem, engine, sandbox, m=samples, sampling=sampling, style=style, seed=seed
-                )
+            sampled, interrupted = list[Design](), False
+            with progress.watching(engine, FIRST_DESIGN, written):
+                try:
+                    await sample_designs(
+                        problem,
+                        engine,
+                        sandbox,
+                        m=samples,
+                        sampling=sampling,
+                        style=style,
+                        seed=seed,
+                        reply_s=limits.reply_s,
+                        finished=sampled.append,
+                    )
+                except asyncio.CancelledError:
+                    this = asyncio.current_task()
+                    if not sampled or this is None:
+                        raise
+                    this.uncancel()
+                    interrupted = True
+            sampled.sort(key=lambda design: design.index)
             designs = [_proposal(sample, engine.name) for sample in sampled]
             _show_on(site, designs)
             traces: list[Trace] = []
@@ -161,8 +187,9 @@ async def _design(
                 designs=designs,
                 chosen=_first_good(designs),
                 usage=Usage.total(sample.usage for sample in sampled),
+                interrupted=interrupted,
             )
-            if run and report.design is not None and report.design.program is not None:
+            if run and not interrupted and report.design is not None and report.design.program is not None:
                 progress.start("Running")
                 if site is not None:
                     site.runs(report.design.graph)
@@ -174,7 +201,7 @@ async def _design(
                         program="the design",
                         engine=engine,
                         sandbox=sandbox,
-                        settings=RunSettings(seed=seed, sampling=sampling),
+                        settings=RunSettings(seed=seed, sampling=sampling, limits=limits),
                         sink=all_of(*shown),
                         asking=all_of(*(each.asking for each in shown)),
                     )
@@ -251,6 +278,8 @@ def print_report(console: Console, report: DesignReport) -> None:
         console.print()
         cached = "" if report.run else cache_line(report.usage_report.total)
         fields(console, [("Spent on designing", totals(report.usage)), ("Cache", cached)])
+    if report.interrupted:
+        note(f"interrupted: the {len(report.designs)} that were finished are shown")
     if report.saved:
         note(f"saved {report.saved}")
     if report.run is not None:
@@ -303,6 +332,7 @@ def main(
     seed: Seed = 0,
     temperature: Temperature = SAMPLING.temperature,
     max_tokens: MaxTokens = SAMPLING.max_tokens,
+    reply_s: ReplySeconds = LIMITS.reply_s,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Write a multi-agent program for a problem.
@@ -312,6 +342,7 @@ def main(
     """
     text = read_problem(problem, file)
     sampling = validated(Sampling, temperature=temperature, max_tokens=max_tokens)
+    limits = validated(Limits, reply_s=reply_s)
     if not engine and cache is None and embedded.knows(text) and not embedded.missing():
         engine = embedded.SPEC
     if engine == embedded.SPEC:
@@ -341,6 +372,7 @@ def main(
                 run=run,
                 seed=seed,
                 sampling=sampling,
+                limits=limits,
                 sandbox_name=sandbox,
                 cache=cache,
                 site=site,

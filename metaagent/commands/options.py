@@ -71,6 +71,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 Temperature = Annotated[float, typer.Option(help="Sampling temperature.")]
 TopP = Annotated[float, typer.Option(help="Nucleus of the sampling.")]
 MaxTokens = Annotated[int, typer.Option(help="Longest reply, in tokens.")]
+ReplySeconds = Annotated[float, typer.Option("--reply-s", help="Limit: seconds for one reply.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.", min=0)]
 
 

@@ -30,6 +30,7 @@ from metaagent.commands.options import (
     ProblemFile,
     ProblemText,
     ProgramFile,
+    ReplySeconds,
     SandboxName,
     Seed,
     Temperature,
@@ -188,10 +189,11 @@ async def run_file(
     settings: RunSettings,
     trace: Path | None,
     site: WorkSite | None = None,
+    sink: Callable[[Event], None] = lambda _: None,
 ) -> tuple[RunReport, Trace | None]:
     """Check a program and run it on the engine that `spec` names, with live progress on stderr, and on a page.
 
-    There is no trace where the check refused the program.
+    `sink` gets every event as it happens. There is no trace where the check refused the program.
     """
     async with (
         open_engine(spec, settings.cache) as engine,
@@ -217,7 +219,7 @@ async def run_file(
                     engine=engine,
                     sandbox=sandbox,
                     settings=settings,
-                    sink=all_of(written, *shown),
+                    sink=all_of(sink, written, *shown),
                     asking=all_of(*(each.asking for each in shown)),
                 )
     report.findings = checked.findings
@@ -342,7 +344,7 @@ def main(
     top_p: TopP = SAMPLING.top_p,
     max_tokens: MaxTokens = SAMPLING.max_tokens,
     wall_s: Annotated[float, typer.Option(help="Limit: seconds, without waiting for replies.")] = LIMITS.wall_s,
-    reply_s: Annotated[float, typer.Option(help="Limit: seconds for one reply.")] = LIMITS.reply_s,
+    reply_s: ReplySeconds = LIMITS.reply_s,
     cpu_s: Annotated[int, typer.Option(help="Limit: CPU seconds of the program.")] = LIMITS.cpu_s,
     memory_mb: Annotated[int, typer.Option(help="Limit: memory of the program, MiB.")] = LIMITS.memory_mb,
     output_bytes: Annotated[int, typer.Option(help="Limit: bytes that it prints.")] = LIMITS.output_bytes,
@@ -376,7 +378,15 @@ def main(
     if out is not None:
         check_output(out, PAGE)
     with viewing(view, out, text, designs=False, as_json=as_json) as site:
-        report, record = asyncio.run(run_file(source, text, str(program), engine, settings, trace, site))
+        seen: list[Event] = []
+        try:
+            report, record = asyncio.run(
+                run_file(source, text, str(program), engine, settings, trace, site, seen.append)
+            )
+        except BaseException:  # Ctrl-C, or the engine is gone: what there is by then is shown
+            if transcript and seen and not as_json:
+                print_transcript(stdout(), Trace(events=seen))
+            raise
         if as_json:
             print_json(report)
         else:

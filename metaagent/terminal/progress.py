@@ -54,6 +54,8 @@ class LiveProgress:
         self._counts = ""
         self._asked: dict[str, str] = {}
         """The agent of each call that has no reply yet, by the call's key."""
+        self._held: dict[str, str] = {}
+        """What was written for calls that are not shown yet: one is shown at a time, the one that was made first."""
         self._line_so_far = ""
         self._pieces: deque[float] = deque(maxlen=64)
         """When the last ones were written."""
@@ -81,7 +83,7 @@ class LiveProgress:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, AgentTurn):
-            self._asked.pop(event.key, None)
+            self._end(event.key)
         line = self._line(event)
         if line is not None and self._console.is_terminal:
             self._console.print(line)
@@ -103,21 +105,40 @@ class LiveProgress:
         for line in lines:
             self._console.print(Text(visible(line), style="dim"))
 
+    def written_by_turns(self, key: str, piece: str) -> None:
+        """Show what is written for the call that was made first, and the others' once that has its reply."""
+        if key not in self._asked:
+            return
+        self._held[key] = self._held.get(key, "") + piece
+        if key == next(iter(self._asked), None):
+            self.written(self._held.pop(key))
+
+    def _end(self, key: str) -> None:
+        first = key == next(iter(self._asked), None)
+        self._asked.pop(key, None)
+        self._held.pop(key, None)
+        if not first:
+            return
+        self.written("")
+        if (following := next(iter(self._asked), None)) in self._held:
+            self.written(self._held.pop(following))
+
     @contextmanager
     def watching(
         self,
         engine: object,
-        shown: Callable[[str], bool] = lambda _: False,
+        only: str | None = None,
         also: Callable[[str], None] | None = None,
     ) -> Iterator[None]:
-        """On a terminal, how fast an engine writes that can be watched, and what it writes for requests whose key is to
-        be `shown`. `also` is told of that, too."""
+        """On a terminal, how fast an engine writes that can be watched, and what it writes: for requests whose key
+        begins with `only`, or else call by call. `also` is told of the former, too."""
         if not isinstance(engine, WatchedEngine) or not (self.visible or also):
             yield
             return
 
         def watch(key: str, piece: str) -> None:
-            if also is not None and shown(key):
+            wanted = only is not None and key.startswith(only)
+            if also is not None and wanted:
                 also(piece)
             if not self.visible:
                 return
@@ -125,15 +146,19 @@ class LiveProgress:
             if len(self._pieces) > 1:
                 speed = (len(self._pieces) - 1) / max(self._pieces[-1] - self._pieces[0], 1e-3)
                 self._say(f"{self._what}: {', '.join(filter(None, (self._doing(), f'{speed:.3g} tokens/s')))}")
-            if shown(key):
+            if wanted:
                 self.written(piece)
+            elif only is None:
+                self.written_by_turns(key, piece)
 
         engine.watch = watch
         try:
             yield
         finally:
             engine.watch = None
-            self.written("")
+            for piece in ("", *self._held.values()):  # where it is stopped, what others have by then
+                self.written(piece)
+                self.written("")
 
     def start(self, what: str) -> None:
         """Say what is going on now."""

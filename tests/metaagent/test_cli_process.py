@@ -175,3 +175,79 @@ def test_ctrl_c_ends_a_run_cleanly(one: str, silent_endpoint: str, tmp_path: Pat
     events = [json.loads(line) for line in trace.read_text().splitlines()]
     assert events[-1]["type"] == "run_ended"
     assert "agent_call" in {event["type"] for event in events}
+
+
+class Tiring(BaseHTTPRequestHandler):
+    """Answers the first request, and is silent from then on."""
+
+    said: ClassVar[str]
+    asked: ClassVar[int]
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).asked += 1
+        if self.asked > 1:
+            time.sleep(60)
+            return
+        message = {"role": "assistant", "content": self.said}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        reply = {"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+        data = json.dumps(reply).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+def stopped(said: str, *arguments: str) -> tuple[int, str, str]:
+    """A command whose engine says one thing and then nothing, and that then gets Ctrl-C."""
+    Tiring.said, Tiring.asked = said, 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), Tiring) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        process = subprocess.Popen(
+            [*METAAGENT, *arguments, "-e", f"openai:m@http://127.0.0.1:{server.server_port}/v1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        deadline = time.monotonic() + 60
+        while Tiring.asked < 2:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(8)  # for the check of what was said, on a busy machine
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=30)
+        server.shutdown()
+    return process.returncode, out, errors
+
+
+@pytest.mark.thorough
+def test_ctrl_c_keeps_the_designs_that_are_finished(tmp_path: Path) -> None:
+    code, out, errors = stopped(
+        f"<think>x</think><code>\n{ONE}</code>", "design", "6 * 7?", "--samples", "3", "--save", "p.py", "--run"
+    )
+    assert code == 130, errors
+    assert "AgentNode" in out
+    assert "passed" in out
+    assert (tmp_path / "p.py").read_text().strip() == ONE.strip()
+    assert "note: interrupted: the 1 that were finished are shown" in errors
+    assert "Answer" not in out, "nothing was run"
+
+
+@pytest.mark.thorough
+def test_ctrl_c_shows_the_transcript_so_far(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(
+        ONE.replace("workflow = ", 'other = AgentNode(name="Other", system_prompt="Check.")\nworkflow = ')
+        + "workflow.add_node(other)\n"
+    )
+    code, out, errors = stopped("It is \\boxed{42}.", "run", "two.py", "6 * 7?", "--transcript")
+    assert code == 130
+    assert errors == "error: interrupted\n"
+    assert "It is \\boxed{42}." in out

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from speedrun.__main__ import main, speedrun
+from speedrun.__main__ import Clock, main, speedrun
 from speedrun.settings import SpeedrunSettings
 
 
@@ -27,3 +29,21 @@ def test_a_folder_holds_one_speedrun(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"seed=1, not 2. Fix: use another folder"):
         asyncio.run(speedrun(SpeedrunSettings(seed=2), tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+
+
+def test_seconds_of_a_step_that_is_killed_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill leaves what stood in the file while the step was under way; the next one counts on from there."""
+    monkeypatch.setattr(Clock, "EVERY_S", 0.05)
+    path = tmp_path / "times.json"
+    with Clock(path).step("training"):
+        time.sleep(0.4)
+        killed = path.read_bytes()
+    assert 0.2 <= json.loads(killed)["training"] <= 0.5
+    path.write_bytes(killed)
+    with Clock(path).step("training"):
+        time.sleep(0.2)
+    with Clock(path).step("evaluation"):
+        pass
+    took = json.loads(path.read_text())
+    assert took["training"] >= json.loads(killed)["training"] + 0.2
+    assert took["evaluation"] <= 0.1

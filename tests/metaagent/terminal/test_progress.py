@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from engine.protocol import Watch
+from metaagent.commands.run import RunSettings, run_checked
+from metaagent.opening import open_sandbox
 from metaagent.terminal import LiveProgress, progress
 from workflow.completion import ChatMessage, Completion, CompletionRequest
 from workflow.trace import AgentTurn
@@ -55,7 +58,7 @@ def ask(key: str) -> CompletionRequest:
 
 def test_lines_are_shown_as_they_come_and_the_speed_beside_them(terminal: Terminal) -> None:
     engine = Slow()
-    with LiveProgress("Designing") as shown, shown.watching(engine, lambda key: key == "one"):
+    with LiveProgress("Designing") as shown, shown.watching(engine, "one"):
         asyncio.run(engine.complete(ask("one")))
         asyncio.run(engine.complete(ask("two")))
     text = terminal.file.getvalue()
@@ -70,7 +73,7 @@ def test_what_was_written_stays_when_it_is_stopped(terminal: Terminal) -> None:
     engine = Slow()
 
     def stopped() -> None:
-        with LiveProgress("Designing") as shown, shown.watching(engine, lambda _: True):
+        with LiveProgress("Designing") as shown, shown.watching(engine, ""):
             asyncio.run(engine.complete(ask("one")))
             raise KeyboardInterrupt
 
@@ -85,10 +88,58 @@ def test_without_a_terminal_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> N
     file = io.StringIO()
     monkeypatch.setattr(progress, "stderr", lambda: Console(file=file, force_terminal=False))
     engine = Slow()
-    with LiveProgress("Designing") as shown, shown.watching(engine, lambda _: True):
+    with LiveProgress("Designing") as shown, shown.watching(engine):
         asyncio.run(engine.complete(ask("one")))
     assert not engine.watched
     assert file.getvalue() == ""
+
+
+def test_agents_asked_at_once_are_shown_one_after_another(terminal: Terminal) -> None:
+    def turn(key: str, reply: Completion | None = None) -> AgentTurn:
+        return AgentTurn(key=key, path=key, agent=key.upper(), messages=[], completion=reply)
+
+    engine = Slow()
+    with LiveProgress("Running") as shown, shown.watching(engine):
+        for key in "abc":
+            shown.asking(turn(key))
+        assert engine.watch is not None
+        for key, piece in (("b", "of b,\n"), ("a", "of a,\n"), ("b", "b again\n"), ("c", "of c\n"), ("a", "a again")):
+            engine.watch(key, piece)
+        shown(turn("c", Completion(text="of c")))
+        engine.watch("nobody", "of a request that is no agent's\n")
+        shown(turn("a", Completion(text="of a, a again")))
+        engine.watch("b", "half a line")
+    written = re.findall("of [abc]\\b|[ab] again|half a line|of a request", terminal.file.getvalue())
+    assert written == ["of a", "a again", "of b", "b again", "half a line"]
+
+
+def test_what_agents_of_a_program_write_is_shown(terminal: Terminal) -> None:
+    program = """
+from workflow import AgentNode, EnsembleNode, Workflow
+solvers = [AgentNode(f"Solver{n}", "Solve it.", max_turns=1) for n in range(2)]
+workflow = Workflow("two").add_node(EnsembleNode("Vote", solvers, strategy="majority_vote"))
+"""
+
+    async def ran(engine: Slow, shown: LiveProgress) -> None:
+        async with open_sandbox("process") as sandbox:
+            await run_checked(
+                program,
+                "2 + 2?",
+                program="two.py",
+                engine=engine,
+                sandbox=sandbox,
+                settings=RunSettings(),
+                sink=shown,
+                asking=shown.asking,
+            )
+
+    engine = Slow()
+    with LiveProgress("Running") as shown, shown.watching(engine):
+        asyncio.run(ran(engine, shown))
+    text = terminal.file.getvalue()
+    assert text.count("first line") == text.count("second") == 2
+    first, second = text.index("first line"), text.rindex("first line")
+    assert "second" in text[first:second], "the replies are not mixed"
 
 
 def test_an_engine_that_cannot_be_watched_is_left_alone(terminal: Terminal) -> None:
