@@ -115,7 +115,7 @@ class DesignReport(BaseModel):
     saved: str | None = None
     run: RunReport | None = None
     interrupted: bool = False
-    """Whether it was stopped before all designs were there; those that were finished are here."""
+    """Whether it was stopped before all designs were finished."""
 
     @property
     def design(self) -> Proposal | None:
@@ -157,7 +157,7 @@ async def _design(
     async with open_engine(spec, cache) as engine, open_sandbox(sandbox_name) as sandbox:
         with LiveProgress(f"Designing with {engine.name}") as progress:
             written = site.written if site is not None else None
-            sampled, interrupted = list[Design](), False
+            sampled: list[Design] = []
             with progress.watching(engine, FIRST_DESIGN, written):
                 try:
                     await sample_designs(
@@ -173,10 +173,8 @@ async def _design(
                     )
                 except asyncio.CancelledError:
                     this = asyncio.current_task()
-                    if not sampled or this is None:
+                    if not sampled or not this or this.uncancel():
                         raise
-                    this.uncancel()
-                    interrupted = True
             sampled.sort(key=lambda design: design.index)
             designs = [_proposal(sample, engine.name) for sample in sampled]
             _show_on(site, designs)
@@ -187,9 +185,9 @@ async def _design(
                 designs=designs,
                 chosen=_first_good(designs),
                 usage=Usage.total(sample.usage for sample in sampled),
-                interrupted=interrupted,
+                interrupted=len(sampled) < samples,
             )
-            if run and not interrupted and report.design is not None and report.design.program is not None:
+            if run and not report.interrupted and report.design is not None and report.design.program is not None:
                 progress.start("Running")
                 if site is not None:
                     site.runs(report.design.graph)
@@ -206,8 +204,7 @@ async def _design(
                         asking=all_of(*(each.asking for each in shown)),
                     )
                 traces.append(run_done.trace)
-            replies = (turn.completion for sample in sampled for turn in sample.turns)
-            report.usage_report = usage_report(traces, replies)
+            report.usage_report = usage_report(traces, (turn.completion for each in sampled for turn in each.turns))
         return report
 
 
@@ -358,10 +355,9 @@ def main(
     if samples > 1 and not engine:
         note("the template bank gives one design; --samples needs an engine")
     check_apart(save=save, out=out)
-    if save is not None:
-        check_output(save, PROGRAM)
-    if out is not None:
-        check_output(out, PAGE)
+    for path, kind in ((save, PROGRAM), (out, PAGE)):
+        if path is not None:
+            check_output(path, kind)
     with viewing(view, out, text, as_json=as_json) as site:
         report = asyncio.run(
             _design(
@@ -379,9 +375,8 @@ def main(
             )
         )
         unsaved = ""
-        if save is not None and report.design is not None:
-            unsaved = _unsaved(save, report.design.program or "")
-            report.saved = None if unsaved else str(save)
+        if save is not None and (design := report.design) is not None:
+            report.saved = str(save) if not (unsaved := _unsaved(save, design.program or "")) else None
         if as_json:
             print_json(report)
         else:
