@@ -27,7 +27,7 @@ from sandbox.protocol import Sandbox
 from speedrun import kept as keeping
 from speedrun import phases, starts
 from speedrun.kept import ATTEMPTS, FIXED, GREEDY, RL
-from speedrun.settings import SpeedrunSettings
+from speedrun.settings import SpeedrunSettings, written
 from speedrun.side_by_side import each, run_in_process
 from speedrun.tiny_policy import Architecture
 from speedrun.variants import ALONE, ARMS, HALVED, START, STARTS, WITH_FIXED, Arm
@@ -110,13 +110,8 @@ def made_by(job: Job, settings: SpeedrunSettings) -> dict[str, Any]:
     found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
     found["settings"] = settings.model_dump(mode="json", exclude_none=True)
     if job.name in ARMS:
-        found["rl"] = rl_of(arm_settings(settings, ARMS[job.name], job.factor))
+        found["rl"] = arm_settings(settings, ARMS[job.name], job.factor).recipe()
     return json.loads(json.dumps(found))
-
-
-def rl_of(settings: SpeedrunSettings) -> dict[str, Any]:
-    """The RL run of these settings, wherever its files are."""
-    return _written(settings.rl(Path("model"), Path("problems.jsonl")))
 
 
 def in_todays_terms(written: Any) -> Any:
@@ -140,11 +135,7 @@ def in_todays_terms(written: Any) -> Any:
 
 
 def _read_again(rl: dict[str, Any]) -> dict[str, Any]:
-    return _written(TrainConfig.model_validate({**rl, "data": [{"path": "problems.jsonl", "format": "problems"}]}))
-
-
-def _written(rl: TrainConfig) -> dict[str, Any]:
-    return rl.model_dump(mode="json", exclude_none=True, exclude={"data"})
+    return written(TrainConfig.model_validate({**rl, "data": [{"path": "problems.jsonl", "format": "problems"}]}))
 
 
 @cache

@@ -35,7 +35,6 @@ from speedrun.arms import (
     in_todays_terms,
     kept_at,
     left,
-    rl_of,
     run,
     run_all,
     run_starts,
@@ -109,7 +108,7 @@ def instrument(settings: SpeedrunSettings) -> dict[str, Any]:
     arms = {name: ARMS[name] for name in COMPARISONS[GATE].systems.values() if name in ARMS}
     return {
         "settings": settings.model_dump(mode="json", exclude_none=True),
-        "rl": {name: rl_of(arm_settings(settings, arm)) for name, arm in arms.items()},
+        "rl": {name: arm_settings(settings, arm).recipe() for name, arm in arms.items()},
         "code": code_of_instrument(),
     }
 

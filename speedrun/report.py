@@ -6,9 +6,13 @@ overlap.
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -54,6 +58,9 @@ class SystemResult(BaseModel):
 
 class SpeedrunReport(BaseModel):
     settings: SpeedrunSettings
+    rl: dict[str, Any]
+    """The RL recipe as it was."""
+    machine: str
     weights: int
     """Of the policy."""
     systems: list[SystemResult]
@@ -102,6 +109,8 @@ def write_report(
         settings = settings.model_copy(update={"pretrained": Path(settings.pretrained.name)})
     report = SpeedrunReport(
         settings=settings,
+        rl=settings.recipe(),
+        machine=_machine(),
         weights=weights,
         systems=[result_of(each) for each in measured],
         correct=[step.correct for step in steps],
@@ -157,6 +166,8 @@ def page_of(report: SpeedrunReport) -> str:
     lines = [
         "# Speedrun",
         "",
+        f"`{_command(report.settings)}` on {report.machine}; one run.",
+        "",
         f"A policy of {report.weights / 1e6:.2f} million weights, {_origin(report)}: taught both roles on the cold "
         f"start's conversations, then trained by RL for {len(report.correct)} steps "
         f"({report.settings.rl(Path('model'), Path('data')).schedule}). Problems held out: "
@@ -205,6 +216,19 @@ def page_of(report: SpeedrunReport) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _command(settings: SpeedrunSettings) -> str:
+    """What makes such a run; the name of a model's folder stands for the folder."""
+    model = [] if settings.pretrained is None else ["--pretrained", settings.pretrained.name]
+    return " ".join(["python -m speedrun", *model, "--seed", str(settings.seed), *map(shlex.quote, settings.overrides)])
+
+
+def _machine() -> str:
+    """Its cores, and its GPU, if torch was told to use one."""
+    torch = sys.modules.get("torch")
+    gpu = torch.cuda.get_device_name() if torch is not None and torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} cores" + f" and {gpu}" * bool(gpu)
 
 
 def _origin(report: SpeedrunReport) -> str:

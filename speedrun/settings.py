@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -85,6 +85,14 @@ class SpeedrunSettings(BaseModel):
         models = [f'policies.{name}.model="{model}"' for name in policies]
         config = read_config(recipe, [f"seed={self.seed}", *self.overrides, *models, f'data.0.path="{data}"'])
         return sharing(config, self.kl_roles) if self.shared else config
+
+    def recipe(self) -> dict[str, Any]:
+        """That run as written down, wherever model and data are."""
+        return written(self.rl(Path("model"), Path("problems.jsonl")))
+
+
+def written(rl: TrainConfig) -> dict[str, Any]:
+    return rl.model_dump(mode="json", exclude_none=True, exclude={"data"})
 
 
 def sharing(config: TrainConfig, kl_roles: str = "active") -> TrainConfig:

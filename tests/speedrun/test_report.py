@@ -54,7 +54,9 @@ def test_a_result_sums_up_its_attempts() -> None:
 def report(*right: int) -> SpeedrunReport:
     """Systems that are right on so many of 100 problems of each kind."""
     return SpeedrunReport(
-        settings=SpeedrunSettings(),
+        settings=SpeedrunSettings(seed=3, overrides=("steps=2", 'schedule="coupled"')),
+        rl={},
+        machine="2 cores",
         weights=1_250_000,
         systems=[
             result_of(Measured(f"system {place}", attempts(dict.fromkeys(KINDS, count), of=100)))
@@ -73,6 +75,7 @@ def test_the_page_says_above_only_where_intervals_do_not_overlap() -> None:
     assert "- system 2 is above system 1." in page
     assert "- system 3 is below system 2." in page
     assert "1.25 million weights" in page
+    assert "`python -m speedrun --seed 3 steps=2 'schedule=\"coupled\"'` on 2 cores; one run." in page
     assert "| cold start | 20 |\n| evaluation | 40 |\n| all | 60 |" in page
     assert "| system 2 | 0.80 [" in page
     assert "| system 1 | chain | 100% |" in page

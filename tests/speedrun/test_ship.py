@@ -37,7 +37,15 @@ def speedrun(out: Path, settings: SpeedrunSettings) -> Path:
         checkpoint.save(out / "rl" / "checkpoints", step, write, Nothing())
     (out / "rl" / "config.toml").write_text(f'model = "{out.resolve()}/sft/model"\n')
     report = SpeedrunReport(
-        settings=settings, weights=7, systems=[], correct=[0.5], ready=[1.0], active=[["executor"]], seconds={}
+        rl={},
+        machine="2 cores",
+        settings=settings,
+        weights=7,
+        systems=[],
+        correct=[0.5],
+        ready=[1.0],
+        active=[["executor"]],
+        seconds={},
     )
     (out / REPORT).write_text(report.model_dump_json())
     for name in PAGE:
