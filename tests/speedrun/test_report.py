@@ -78,7 +78,8 @@ def test_the_page_says_above_only_where_intervals_do_not_overlap() -> None:
     assert "`python -m speedrun --seed 3 steps=2 'schedule=\"coupled\"'` on 2 cores; one run." in page
     assert "| cold start | 20 |\n| evaluation | 40 |\n| all | 60 |" in page
     assert "| system 2 | 0.80 [" in page
-    assert "| system 1 | chain | 100% |" in page
+    assert "| system 2 | chain | 100% |" in page
+    assert "| system 1 | chain |" not in page, "it had no Designer"
 
 
 def test_pictures_are_drawn(tmp_path: Path) -> None:
