@@ -62,7 +62,7 @@ class SokobanKnobs:
     size: Size = (6, 6)
     """With the border of walls."""
     boxes: int = 1
-    density: float = 0.1
+    density: float = 0.2
     """Share of the cells inside the border that are walls."""
     least_pushes: int = 1
     least_moves: int = 1

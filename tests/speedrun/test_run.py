@@ -142,7 +142,7 @@ def test_a_comparison_trains_tests_and_is_resumed(tmp_path: Path, monkeypatch: p
         ("seed-7", 8),
         ("seed-1000", 4),
     }
-    assert len(results) == 3 * 3 + 2 * 3
+    assert len(results) == 3 * 3 + 1 + 2 * 3, "of the tuning also what it starts from"
     drawn = [(out / f"seed-{seed}" / "start" / "problems" / "test.jsonl").read_bytes() for seed in (5, 6)]
     assert drawn[0] != drawn[1]
     assert len(list(out.glob("seed-*/start/fixed/*"))) == 3 * len(programs())
