@@ -14,7 +14,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 
@@ -26,51 +25,17 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 from speedrun.asked import TUNING_SEED, asked
 from speedrun.at_grpo import playing_runs as runs
 from speedrun.at_grpo import result_pages as pages
+from speedrun.at_grpo.kept_runs import KeptRun, kept_at, run_all
 from speedrun.at_grpo.levels import GameName
 from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS
-from speedrun.at_grpo.playing_runs import VALIDATION, Job, KeptRun, Settings
-from speedrun.kept import read_as, write
-from speedrun.side_by_side import each, run_in_process
-from trainer.disk import agree, agree_on_settings, only_writer
+from speedrun.at_grpo.playing_runs import VALIDATION, Job, Settings
+from speedrun.kept import read_as
+from trainer.disk import agree_on_settings, only_writer
 
 PAGES = Path(__file__).parents[2] / "docs" / "results" / "at-grpo"
-KEPT, SETTINGS, MADE_BY = "runs", "settings.json", "made_by.json"
+KEPT, SETTINGS = "runs", "settings.json"
 Rates = Mapping[str, Mapping[float, float]]
 """By arm, the share of validation levels solved at each factor."""
-
-
-def left(jobs: Iterable[Job], settings: Settings, kept: Path) -> list[Job]:
-    """Those whose results are not kept; what was made otherwise is made again."""
-    found = {job: read_as(runs.kept_at(job, kept), KeptRun) for job in jobs}
-    today = runs.in_todays_terms
-    return [job for job, run in found.items() if run is None or today(run.made_by) != runs.made_by(job, settings)]
-
-
-def run_all(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, kept: Path) -> None:
-    """What the jobs start from, then they, then those that play with what others have learned.
-
-    Raises ValueError, before anything is run, where a folder holds results that were made otherwise, and RuntimeError
-    where a job fails.
-    """
-    missing = left(jobs, settings, kept)
-    missing = list(dict.fromkeys([*(each for job in missing for each in job.taken), *missing]))
-    starts = list(dict.fromkeys(job.start for job in missing))
-    for job in (*starts, *missing):
-        folder = job.folder(out)
-        folder.mkdir(parents=True, exist_ok=True)
-        written = runs.made_by(job, settings)
-        agree(folder / MADE_BY, written, begun=(folder / MADE_BY).exists(), today=runs.in_todays_terms)
-
-    def once(job: Job) -> None:
-        told = json.dumps(asdict(job))
-        command = [sys.executable, "-m", "speedrun.at_grpo", "--one", told, "--out", str(out)]
-        run_in_process(job.folder(out), f"{job.game}, seed {job.seed}: {job.folder(out).name}", command)
-        if (job.folder(out) / runs.PLAYED).exists():
-            write(runs.kept_at(job, kept), runs.kept_of(job, settings, out))
-
-    each(starts, once, workers)
-    each([job for job in missing if not ARMS[job.name].played_by], once, workers)
-    each([job for job in missing if ARMS[job.name].played_by], once, workers)
 
 
 def tuner(name: str) -> str | None:
@@ -88,7 +53,7 @@ def chosen(
     run_all(jobs, settings, out, workers, kept)
     found: dict[str, dict[float, float]] = {}
     for job in jobs:
-        if run := read_as(runs.kept_at(job, kept), KeptRun):
+        if run := read_as(kept_at(job, kept), KeptRun):
             found.setdefault(job.name, {})[job.factor] = fmean(each.solved for each in run.played[VALIDATION])
     return found
 
@@ -124,7 +89,7 @@ def compare(
         }
         run_all([job for of in jobs.values() for job in of], settings, out, workers, kept)
         systems = [
-            pages.System(arm, [run for job in jobs[arm] if (run := read_as(runs.kept_at(job, kept), KeptRun))])
+            pages.System(arm, [run for job in jobs[arm] if (run := read_as(kept_at(job, kept), KeptRun))])
             for arm in comparison.systems
         ]
         shown.append(pages.Shown(game, systems, rates, {arm: factor_of(arm, rates) for arm in rates}))

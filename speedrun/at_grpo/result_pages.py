@@ -11,9 +11,10 @@ from math import nan
 from pathlib import Path
 from statistics import fmean
 
+from speedrun.at_grpo.kept_runs import KeptRun
 from speedrun.at_grpo.levels import GAMES, GameName
 from speedrun.at_grpo.matchups import ARMS, COMPARISONS, Comparison
-from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, KeptRun
+from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED
 from speedrun.intervals import Rates, interval, paired
 from speedrun.pages import moving, rates_table
 from trainer.run import StepReport
@@ -86,6 +87,9 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
             lines += ["", *_agents(each, folder)]
     if comparison.unequal:
         lines += ["", f"Not equal beside what is compared: {comparison.unequal}."]
+    versions = len({run.code for each in shown for system in each.systems for run in system.runs})
+    if versions > 1:
+        lines += ["", f"The runs are of {versions} versions of the project's code."]
     page = folder / f"{name}.md"
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return page
