@@ -2,7 +2,8 @@
 
     python -m speedrun.at_grpo training --seeds 3 [--first-seed 0] [--out runs/at-grpo] [--jobs 2] [--write]
 
-Each arm that learns has a learning rate of its own choice, by the validation levels of a seed that is not compared.
+Arms that learn have the recipe's learning rate, unless another is better on the validation levels of a seed that is not
+compared; those that vary one another share it.
 Runs are shared between comparisons (`speedrun.at_grpo.playing_runs`); what is done is not done again, and what pages
 need of it is kept beside them, for other days. With --write the page goes into `docs/results/at-grpo/`.
 """
@@ -15,7 +16,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from metaagent.terminal import note
 
@@ -29,13 +29,13 @@ from speedrun.at_grpo.kept_runs import KeptRun, kept_at, run_all
 from speedrun.at_grpo.levels import GameName
 from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS
 from speedrun.at_grpo.playing_runs import VALIDATION, Job, Settings
+from speedrun.intervals import Rates
 from speedrun.kept import read_as
+from speedrun.tuning import best_factor
 from trainer.disk import agree_on_settings, only_writer
 
 PAGES = Path(__file__).parents[2] / "docs" / "results" / "at-grpo"
 KEPT, SETTINGS = "runs", "settings.json"
-Rates = Mapping[str, Mapping[float, float]]
-"""By arm, the share of validation levels solved at each factor."""
 
 
 def tuner(name: str) -> str | None:
@@ -45,23 +45,24 @@ def tuner(name: str) -> str | None:
 
 def chosen(
     names: Iterable[str], game: GameName, settings: Settings, out: Path, workers: int, kept: Path
-) -> dict[str, dict[float, float]]:
+) -> dict[str, dict[float, Rates]]:
+    """Of each arm that is tuned, which validation levels were solved at each factor; runs what is missing."""
     tuned = dict.fromkeys(name for arm in names if (name := tuner(arm)))
     jobs = [
         Job(name=name, game=game, seed=TUNING_SEED, factor=factor, tuning=True) for name in tuned for factor in FACTORS
     ]
     run_all(jobs, settings, out, workers, kept)
-    found: dict[str, dict[float, float]] = {}
+    found: dict[str, dict[float, Rates]] = {}
     for job in jobs:
         if run := read_as(kept_at(job, kept), KeptRun):
-            found.setdefault(job.name, {})[job.factor] = fmean(each.solved for each in run.played[VALIDATION])
+            rates = {each.problem: float(each.solved) for each in run.played[VALIDATION]}
+            found.setdefault(job.name, {})[job.factor] = rates
     return found
 
 
-def factor_of(name: str, rates: Rates) -> float:
-    """The best factor for an arm, the lower of two alike; 1 where it does not learn."""
-    found = rates.get(tuner(name) or "", {1.0: 0.0})
-    return max(sorted(found), key=lambda factor: found[factor])
+def factor_of(name: str, found: Mapping[str, Mapping[float, Rates]]) -> float:
+    """1, also for an arm that does not learn, unless another is better beyond chance."""
+    return best_factor(found.get(tuner(name) or "", {}))
 
 
 def compare(

@@ -14,7 +14,7 @@ START = "start"
 """What every arm of a game and seed begins from: the policy that was taught on their cold start."""
 NO_TREE = ('rollout.branching="none"', 'credit="tree"')
 FACTORS = (0.5, 1.0, 2.0)
-"""The grid that the learning rate of each arm is chosen from: the recipe's times one of these."""
+"""That the recipe's learning rate is tried times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Arm:
     played_by: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Of an arm that does not learn: agent to another arm and its policy; all by the start's where empty."""
     rates_of: str | None = None
-    """The arm whose choice of a learning rate it takes; its own where None."""
+    """The arm that it varies, whose choice of a learning rate it takes; its own where None."""
 
 
 SHARED, APART, GRPO = "AT-GRPO, shared", "AT-GRPO, per role", "MAS + GRPO"
@@ -39,7 +39,7 @@ MEMBERS = (3, 5, 7)
 
 def _candidates(k: int, questions: int) -> Arm:
     """With other candidates, and questions such that as many samples are drawn."""
-    return Arm(overrides=(f"rollout.branching.candidates={k}", f"rollout.questions={questions}"))
+    return Arm(overrides=(f"rollout.branching.candidates={k}", f"rollout.questions={questions}"), rates_of=SHARED)
 
 
 ARMS: Mapping[str, Arm] = {
@@ -55,12 +55,14 @@ ARMS: Mapping[str, Arm] = {
         learns=False, played_by={TOOL: ("tool alone", "p0"), PLANNER: ("planner alone", "p0")}
     ),
     "together, exchanged": Arm(learns=False, played_by={TOOL: (APART, "planner"), PLANNER: (APART, "tool")}),
-    "AT-GRPO, outcome": Arm(overrides=('reward.shaping="outcome"',)),
+    "AT-GRPO, outcome": Arm(overrides=('reward.shaping="outcome"',), rates_of=SHARED),
     "K=2": _candidates(2, 32),
     "K=8": _candidates(8, 8),
-    "first": Arm(overrides=('rollout.branching.select="first"',)),
-    "random": Arm(overrides=('rollout.branching.select="random"',)),
-    "no tree": Arm(overrides=('rollout.branching="none"', 'credit="agent-turn"', "rollout.executions=4")),
+    "first": Arm(overrides=('rollout.branching.select="first"',), rates_of=SHARED),
+    "random": Arm(overrides=('rollout.branching.select="random"',), rates_of=SHARED),
+    "no tree": Arm(
+        overrides=('rollout.branching="none"', 'credit="agent-turn"', "rollout.executions=4"), rates_of=SHARED
+    ),
     **{f"MAS of {count}": Arm(tools=count - 1, learns=False) for count in MEMBERS},
     **{
         f"MAS of {count} + GRPO": Arm(tools=count - 1, overrides=(*NO_TREE, "rollout.executions=4"), rates_of=GRPO)

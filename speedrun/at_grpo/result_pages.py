@@ -13,7 +13,7 @@ from statistics import fmean
 
 from speedrun.at_grpo.kept_runs import KeptRun
 from speedrun.at_grpo.levels import GAMES, GameName
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, Comparison
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, Comparison
 from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED
 from speedrun.intervals import Rates, interval, paired
 from speedrun.pages import moving, rates_table
@@ -51,12 +51,12 @@ class System:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One game of a comparison. `rates`: by arm that was tuned, the share of validation levels solved at each factor;
+    """One game of a comparison. `rates`: by arm that was tuned, which validation levels were solved at each factor;
     `factors`: which were taken."""
 
     game: GameName
     systems: Sequence[System]
-    rates: Mapping[str, Mapping[float, float]]
+    rates: Mapping[str, Mapping[float, Rates]]
     factors: Mapping[str, float]
 
 
@@ -82,7 +82,7 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
         if any(system.learned for system in each.systems):
             lines += ["", *_budgets(each.systems), "", *_curves(each.systems)]
         if each.rates:
-            lines += ["", *_tuned(each)]
+            lines += ["", *tuned(each)]
         if name == "curves":
             lines += ["", *_agents(each, folder)]
     if comparison.unequal:
@@ -170,13 +170,21 @@ def _curves(systems: Sequence[System]) -> list[str]:
     return lines
 
 
-def _tuned(shown: Shown) -> list[str]:
-    return [
-        "The recipe's learning rate is multiplied, for each arm, by what solved most validation levels of another "
-        "seed:",
+def tuned(shown: Shown) -> list[str]:
+    shares = {name: {factor: fmean(each.values()) for factor, each in of.items()} for name, of in shown.rates.items()}
+    lines = [
+        "The recipe's learning rate was tried times these factors, on the validation levels of another seed; one other "
+        "than 1 is taken where it is better beyond chance. Other arms have the rate of the one that they vary:",
         "",
-        *rates_table(shown.rates, shown.factors),
+        *rates_table(shares, shown.factors),
     ]
+    edges = {min(FACTORS): "lower", max(FACTORS): "higher"}
+    ends = [
+        f"{name} takes {factor:g}, the last one that was tried: {edges[factor]} ones may be better."
+        for name, factor in shown.factors.items()
+        if factor in edges
+    ]
+    return [*lines, "", *ends] if ends else lines
 
 
 def _agents(shown: Shown, folder: Path) -> list[str]:

@@ -20,7 +20,8 @@ from speedrun.at_grpo.levels import GAMES, TURNS, program
 from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START
 from speedrun.at_grpo.player import Chances, Teacher
 from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, Job, Settings
-from speedrun.at_grpo.result_pages import Shown, System, write_page
+from speedrun.at_grpo.result_pages import Shown, System, tuned, write_page
+from speedrun.intervals import Rates
 from speedrun.kept import code_of_project, read_as, write
 from speedrun.starts import POLICY, digest
 from tasks import Problem
@@ -283,6 +284,26 @@ def system(name: str, solved: int, learns: bool = True) -> System:
     )
 
 
+def rates(solved: int) -> Rates:
+    return {f"{n}": float(n < solved) for n in range(10)}
+
+
+def test_another_rate_is_taken_where_it_is_better_beyond_chance() -> None:
+    pytest.importorskip("numpy")
+    found = {"AT-GRPO, shared": {0.5: rates(5), 1.0: rates(4), 2.0: rates(3)}}
+    assert command.factor_of("AT-GRPO, shared", found) == 1.0, "one level more of ten says nothing"
+    found["AT-GRPO, shared"][2.0] = rates(9)
+    for name in ("AT-GRPO, shared", "K=2", "K=8", "first", "random", "no tree", "AT-GRPO, outcome", "AT-GRPO of 7"):
+        assert command.factor_of(name, found) == 2.0, "and by arms that vary it"
+    assert (command.factor_of("MAS", found), command.factor_of("MAS + GRPO", found)) == (1.0, 1.0)
+
+
+def test_a_factor_at_the_edge_of_the_grid_is_told() -> None:
+    shown = Shown("plan_path", [], {"K=2": {0.5: rates(2), 1.0: rates(4)}}, {"K=2": 0.5})
+    assert tuned(shown)[-1] == "K=2 takes 0.5, the last one that was tried: lower ones may be better."
+    assert "tried:" not in tuned(replace(shown, factors={"K=2": 1.0}))[-1]
+
+
 class Tokens:
     def __init__(self, count: int) -> None:
         self.completion_tokens = count
@@ -297,8 +318,8 @@ def test_a_page_by_hand(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     pytest.importorskip("vl_convert")
     rows = {name: system(name, 30 + 10 * n, ARMS[name].learns) for n, name in enumerate(COMPARISONS["tree"].systems)}
-    tuned = {"AT-GRPO, shared": {0.5: 0.2, 1.0: 0.4}}
-    shown = Shown("plan_path", list(rows.values()), tuned, {"AT-GRPO, shared": 1.0})
+    tried = {"AT-GRPO, shared": {0.5: rates(2), 1.0: rates(4)}}
+    shown = Shown("plan_path", list(rows.values()), tried, {"AT-GRPO, shared": 1.0})
     page = write_page("tree", [shown], "python -m speedrun.at_grpo tree --seeds 3", tmp_path).read_text()
     assert "| MAS | 0.300 [" in page
     assert "| 0.300, 0.300, 0.300 | 0.400 [" in page
@@ -310,6 +331,7 @@ def test_a_page_by_hand(tmp_path: Path) -> None:
     # 0 to 0.7 in eight steps: 0.05 and 0.65, 0.45 before; variances 0.005 of two each
     assert "| AT-GRPO, shared | 0.050 | 0.650 | +0.200 ± 0.141, still moves |" in page
     assert "| AT-GRPO, shared | 0.200 | **0.400** |" in page
+    assert "the last one that was tried" not in page
     assert "The runs are of 6 versions of the project's code." in page  # M A K f r n
     assert (tmp_path / "tree-plan-path.png").stat().st_size > 5000
 
