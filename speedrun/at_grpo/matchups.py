@@ -24,6 +24,8 @@ class Arm:
     acts: str = PLANNER
     overrides: tuple[str, ...] = ()
     """Changes to `recipes/speedrun_at_grpo.toml`."""
+    share: float = 1.0
+    """Of the budget of generated tokens."""
     learns: bool = True
     apart: bool = False
     """Whether tools and planner have a policy each."""
@@ -49,8 +51,8 @@ ARMS: Mapping[str, Arm] = {
     GRPO: Arm(overrides=(*NO_TREE, "rollout.executions=4")),
     SHARED: Arm(),
     APART: Arm(apart=True),
-    "tool alone": Arm(tools=0, acts=TOOL, rates_of="planner alone"),
-    "planner alone": Arm(tools=0),
+    "tool alone": Arm(tools=0, acts=TOOL, share=0.5, rates_of="planner alone"),
+    "planner alone": Arm(tools=0, share=0.5),
     "each alone, put together": Arm(
         learns=False, played_by={TOOL: ("tool alone", "p0"), PLANNER: ("planner alone", "p0")}
     ),
@@ -100,7 +102,7 @@ COMPARISONS: Mapping[str, Comparison] = {
             (SHARED, "single agent + GRPO"),
             (APART, SHARED),
         ),
-        unequal="levels a step of the single agent (16, with 8 runs each, as a level asks it half as often)",
+        unequal="runs of a level of the single agent (8, as a level asks it half as often)",
     ),
     "together": Comparison(
         title="Trained alone, trained together, exchanged (Table 4)",
@@ -114,8 +116,8 @@ COMPARISONS: Mapping[str, Comparison] = {
             (APART, "together, exchanged"),
             ("planner alone", "single agent"),
         ),
-        unequal="the prompts that an agent learns from: alone it is shown no proposals. Each policy learns from as "
-        "many replies, also those of the pair that is put together",
+        unequal="the prompts that an agent learns from: alone it is shown no proposals. Each agent alone generates "
+        "half as many tokens, so that the pair that is put together has as many as the one that is trained together",
     ),
     "outcome": Comparison(
         title="Dense rewards and outcomes alone (Table 6)",
@@ -139,7 +141,7 @@ COMPARISONS: Mapping[str, Comparison] = {
             *((f"AT-GRPO of {count}", f"MAS of {count} + GRPO") for count in MEMBERS),
             ("AT-GRPO of 7", "AT-GRPO of 3"),
         ),
-        unequal="tokens: more agents say more on each level",
+        unequal="levels: more agents say more on each, and with as many tokens see fewer",
         games=("plan_path",),
     ),
     "tree": Comparison(

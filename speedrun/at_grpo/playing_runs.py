@@ -114,8 +114,11 @@ class Job:
 def rl_config(job: Job, settings: Settings, model: Path, data: Path, source: Path) -> TrainConfig:
     """An arm's RL: `source` is the file of its program, and the factor is of the rate that all else says."""
     arm, recipe = ARMS[job.name], RECIPES / "speedrun_at_grpo.toml"
-    changes = [f"seed={job.seed}", *settings.overrides, *arm.overrides]
-    rate = read_config(recipe, changes).policies["p0"].learning_rate * job.factor
+    changes = [f"seed={job.seed}", *GAMES[job.game].overrides, *settings.overrides, *arm.overrides]
+    before = read_config(recipe, changes)
+    rate = before.policies["p0"].learning_rate * job.factor
+    if before.generated_tokens is not None:
+        changes.append(f"generated_tokens={round(before.generated_tokens * arm.share)}")
     paths = [f'policies.p0.model="{model}"', f'data.0.path="{data}"', f'rollout.program="{source}"']
     config = read_config(recipe, [*changes, f"policies.p0.learning_rate={rate:g}", *paths])
     if not arm.apart:

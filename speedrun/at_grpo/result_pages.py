@@ -80,7 +80,7 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
         lines += ["", f"## {GAMES[each.game].title}", "", *_solved(each.systems), "", f"![Levels solved]({picture})"]
         lines += ["", *_differences(comparison, each.systems)]
         if any(system.learned for system in each.systems):
-            lines += ["", *_budgets(each.systems), "", *_curves(each.systems)]
+            lines += ["", *budgets(each.systems), "", *_curves(each.systems)]
         if each.rates:
             lines += ["", *tuned(each)]
         if name == "curves":
@@ -129,13 +129,14 @@ def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]
     return lines
 
 
-def _budgets(systems: Sequence[System]) -> list[str]:
+def budgets(systems: Sequence[System]) -> list[str]:
     lines = [
-        "What each spent on RL, per seed:",
+        "What each spent on RL, per seed; training ends with a budget of generated tokens:",
         "",
         "| | steps | levels | replies learned from | tokens generated | groups without variance |",
         "|---|---|---|---|---|---|",
     ]
+    tokens: dict[str, float] = {}
     for system in systems:
         if system.learned:
             count = len(system.runs)
@@ -148,6 +149,11 @@ def _budgets(systems: Sequence[System]) -> list[str]:
             ]
             silent = fmean(each.silent for step in steps for each in step.agents.values())
             lines.append(f"| {system.name} | {' | '.join(f'{value:,.0f}' for value in spent)} | {silent:.1%} |")
+            tokens[system.name] = spent[-1] / ARMS[system.name].share
+    most, least = max(tokens, key=tokens.__getitem__), min(tokens, key=tokens.__getitem__)
+    if tokens[most] > 1.05 * tokens[least]:
+        share = "" if all(ARMS[name].share == 1 for name in tokens) else ", each measured by its part of the budget"
+        lines += ["", f"{most} generated {tokens[most] / tokens[least]:.2f} times the tokens of {least}{share}."]
     return lines
 
 

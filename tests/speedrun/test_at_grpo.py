@@ -20,7 +20,7 @@ from speedrun.at_grpo.levels import GAMES, TURNS, program
 from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START
 from speedrun.at_grpo.player import Chances, Teacher
 from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, Job, Settings
-from speedrun.at_grpo.result_pages import Shown, System, tuned, write_page
+from speedrun.at_grpo.result_pages import Shown, System, budgets, tuned, write_page
 from speedrun.intervals import Rates
 from speedrun.kept import code_of_project, read_as, write
 from speedrun.starts import POLICY, digest
@@ -260,7 +260,7 @@ def test_levels_of_a_seed_are_no_others(tmp_path: Path) -> None:
     assert all(not one & other for n, one in enumerate(found) for other in found[:n])
 
 
-def system(name: str, solved: int, learns: bool = True) -> System:
+def system(name: str, solved: int, learns: bool = True, tokens: int = 50) -> System:
     played = {
         levels: [Played(f"{n}", n < solved + more, 2 + n % 2) for n in range(100)]
         for levels, more in ((SAMPLED, 0), (GREEDY, 10), (DETOURS, -10))
@@ -276,7 +276,7 @@ def system(name: str, solved: int, learns: bool = True) -> System:
     steps = [
         StepReport.model_construct(**{**step, "step": n, "correct": n / 10, "turns_to_solve": 3.0 - n / 10,
                                       "agents": {k: StepReportAgent(**v) for k, v in agents.items()},
-                                      "usage": {"executor": Tokens(50)}})
+                                      "usage": {"executor": Tokens(tokens)}})
         for n in range(8)
     ]  # fmt: skip
     return System(
@@ -296,6 +296,17 @@ def test_another_rate_is_taken_where_it_is_better_beyond_chance() -> None:
     for name in ("AT-GRPO, shared", "K=2", "K=8", "first", "random", "no tree", "AT-GRPO, outcome", "AT-GRPO of 7"):
         assert command.factor_of(name, found) == 2.0, "and by arms that vary it"
     assert (command.factor_of("MAS", found), command.factor_of("MAS + GRPO", found)) == (1.0, 1.0)
+
+
+def test_budgets_are_told_where_they_differ() -> None:
+    pair = [system("AT-GRPO, shared", 1, tokens=52), system("MAS + GRPO", 1)]
+    assert not budgets(pair)[-1].endswith(".")
+    pair[0] = system("AT-GRPO, shared", 1, tokens=53)
+    assert budgets(pair)[-1] == "AT-GRPO, shared generated 1.06 times the tokens of MAS + GRPO."
+    assert not budgets([pair[1], system("tool alone", 1, tokens=25)])[-1].endswith("."), "half a budget each"
+    assert config("AT-GRPO, shared").generated_tokens == 2 * config("tool alone").generated_tokens > 0
+    sudoku = runs.rl_config(Job(name="MAS + GRPO", game="sudoku", seed=0), Settings(), Path("m"), Path("d"), Path("p"))
+    assert sudoku.generated_tokens == 440_000
 
 
 def test_a_factor_at_the_edge_of_the_grid_is_told() -> None:
