@@ -25,9 +25,10 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 from speedrun.asked import TUNING_SEED, asked
 from speedrun.at_grpo import playing_runs as runs
 from speedrun.at_grpo import result_pages as pages
+from speedrun.at_grpo import start_gate
 from speedrun.at_grpo.kept_runs import KeptRun, kept_at, run_all
 from speedrun.at_grpo.levels import GameName
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START
 from speedrun.at_grpo.playing_runs import VALIDATION, Job, Settings
 from speedrun.intervals import Rates
 from speedrun.kept import read_as
@@ -70,11 +71,15 @@ def compare(
 ) -> Path:
     """Make the runs that are missing, and write the page, which says by which `command`, into `folder`; returns it.
 
-    Raises what `run_all` raises.
+    Raises what `run_all` raises, and ValueError, before any arm is trained, where starts solve too little or too much.
     """
     comparison, kept = COMPARISONS[name], folder / KEPT
     arms = list(comparison.systems)
     arms += [arm for system in arms for arm, _ in ARMS[system].played_by.values() if arm not in arms]
+    teams = [ARMS[name].tools + 1 for name in arms]
+    before = {game: _before(game, seeds, teams, settings, out, workers, kept) for game in comparison.games}
+    for game, solved in before.items():
+        start_gate.check(game, solved)
     shown = []
     for game in comparison.games:
         rates = chosen(arms, game, settings, out, workers, kept)
@@ -93,9 +98,18 @@ def compare(
             pages.System(arm, [run for job in jobs[arm] if (run := read_as(kept_at(job, kept), KeptRun))])
             for arm in comparison.systems
         ]
-        shown.append(pages.Shown(game, systems, rates, {arm: factor_of(arm, rates) for arm in rates}))
+        shown.append(pages.Shown(game, systems, rates, {arm: factor_of(arm, rates) for arm in rates}, before[game]))
     folder.mkdir(parents=True, exist_ok=True)
     return pages.write_page(name, shown, command, folder)
+
+
+def _before(
+    game: GameName, seeds: Sequence[int], teams: Sequence[int], settings: Settings, out: Path, workers: int, kept: Path
+) -> start_gate.Solved:
+    """What each seed's start solves."""
+    starts = [Job(name=START, game=game, seed=seed) for seed in seeds]
+    run_all(starts, settings, out, workers, kept)
+    return start_gate.solved_before([run for job in starts if (run := read_as(kept_at(job, kept), KeptRun))], teams)
 
 
 def settings_in(out: Path, given: Path | None = None) -> Settings:

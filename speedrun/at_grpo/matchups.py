@@ -154,3 +154,9 @@ COMPARISONS: Mapping[str, Comparison] = {
         games=("plan_path",),
     ),
 }  # fmt: skip
+
+
+def tools_in(game: GameName) -> list[int]:
+    """How many agents propose in its comparisons: none, one, or more."""
+    compared = (name for each in COMPARISONS.values() if game in each.games for name in each.systems)
+    return sorted({0, 1, *(ARMS[name].tools for name in compared)})

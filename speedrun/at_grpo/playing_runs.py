@@ -2,6 +2,7 @@
 
     OUT/GAME/seed-S/levels/...           of this seed
     OUT/GAME/seed-S/start/policy/...     what all arms begin from; kept, too (`speedrun.starts`)
+    OUT/GAME/seed-S/start/played/...     attempts at validation levels with it, by teams of each size
     OUT/GAME/seed-S/ARM/rl/...           an arm's run
     OUT/GAME/seed-S/ARM/played/SET/...   attempts at held-out levels: sampled, greedy, detours
     OUT/tuning/GAME/seed-S/ARM at F/...  an arm with F times the recipe's learning rate, at the validation levels only
@@ -34,7 +35,7 @@ from metaagent.opening import open_sandbox
 from sandbox.protocol import Sandbox
 from speedrun import phases, starts
 from speedrun.at_grpo.levels import GAMES, PLANNER, GameName, levels, program
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, MEMBERS, START, Arm
+from speedrun.at_grpo.matchups import ARMS, START, Arm, tools_in
 from speedrun.at_grpo.player import Teacher
 from speedrun.settings import RECIPES, SpeedrunSettings
 from speedrun.tiny_policy import Architecture
@@ -188,6 +189,11 @@ async def run(job: Job, settings: Settings, out: Path) -> None:
         async with open_sandbox("process") as sandbox:
             if job.name == START:
                 await _taught(job, settings, out, sandbox)
+                policy = {"": (own / starts.POLICY).resolve()}
+                problems = levels_of(job, settings, out, VALIDATION)
+                for tools in [] if job.tuning else tools_in(job.game):
+                    where = own / PLAYED / team(tools + 1)
+                    await _play(settings, Arm(tools=tools), policy, problems, False, job.seed, sandbox, where)
                 return
             arm, policies = ARMS[job.name], await _policies(job, settings, out, sandbox)
             game = GAMES[job.game]
@@ -198,6 +204,11 @@ async def run(job: Job, settings: Settings, out: Path) -> None:
             }  # fmt: skip
             for name, (problems, greedy) in sets.items():
                 await _play(settings, arm, policies, problems, greedy, job.seed, sandbox, own / PLAYED / name)
+
+
+def team(agents: int) -> str:
+    """Of a start, the attempts at validation levels with so many agents."""
+    return f"team of {agents}"
 
 
 def levels_of(job: Job, settings: Settings, out: Path, name: str) -> list[Problem]:
@@ -224,7 +235,7 @@ async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> 
     for name in ("train", VALIDATION, "test", *([DETOURS] if game.detours else [])):
         levels_of(job, settings, out, name)
     rows = [row for tools in (0, 1) for row in await _lessons(settings, cold, tools, Teacher(game.chances), sandbox)]
-    for tools in (count - 1 for count in MEMBERS if job.game in COMPARISONS["members"].games):
+    for tools in tools_in(job.game)[2:]:
         told = await _lessons(settings, cold[: len(cold) // 5], tools, Teacher(game.chances), sandbox)
         rows += [row for row in told if row.messages[0]["content"] == "Act."]  # what tools are asked is no other
     random.Random(job.seed).shuffle(rows)

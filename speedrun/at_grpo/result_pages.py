@@ -6,11 +6,12 @@ nothing."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
 from statistics import fmean
 
+from speedrun.at_grpo import start_gate
 from speedrun.at_grpo.kept_runs import KeptRun
 from speedrun.at_grpo.levels import GAMES, GameName
 from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, Comparison
@@ -52,12 +53,13 @@ class System:
 @dataclass(frozen=True, slots=True)
 class Shown:
     """One game of a comparison. `rates`: by arm that was tuned, which validation levels were solved at each factor;
-    `factors`: which were taken."""
+    `factors`: which were taken; `before`: what starts solve, by the number of agents."""
 
     game: GameName
     systems: Sequence[System]
     rates: Mapping[str, Mapping[float, Rates]]
     factors: Mapping[str, float]
+    before: start_gate.Solved = field(default_factory=dict)
 
 
 def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) -> Path:
@@ -79,6 +81,7 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
         png(dots(solved, title=GAMES[each.game].title, value_title=about), folder / picture)
         lines += ["", f"## {GAMES[each.game].title}", "", *_solved(each.systems), "", f"![Levels solved]({picture})"]
         lines += ["", *_differences(comparison, each.systems)]
+        lines += ["", *start_gate.table(each.before)] if each.before else []
         if any(system.learned for system in each.systems):
             lines += ["", *budgets(each.systems), "", *_curves(each.systems)]
         if each.rates:

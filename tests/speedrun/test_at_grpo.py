@@ -15,9 +15,10 @@ from one_jail import in_jail
 
 from speedrun.at_grpo import __main__ as command
 from speedrun.at_grpo import playing_runs as runs
+from speedrun.at_grpo import start_gate
 from speedrun.at_grpo.kept_runs import KeptRun, Played, kept_at, left, run_all
 from speedrun.at_grpo.levels import GAMES, TURNS, program
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START, tools_in
 from speedrun.at_grpo.player import Chances, Teacher
 from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, Job, Settings
 from speedrun.at_grpo.result_pages import Shown, System, budgets, tuned, write_page
@@ -206,6 +207,34 @@ def test_arms_begin_from_the_start_that_is_kept(tmp_path: Path, asked: list[Job]
     assert left([arm, other], Settings(), kept) == [other], "arms of two starts are never paired"
     with pytest.raises(ValueError, match=r"one/plan_path/seed-1/start has another policy than .*Fix: another --out"):
         run_all([other], Settings(), tmp_path / "one", 1, kept)
+
+
+def started(solved: dict[int, int]) -> KeptRun:
+    played = {runs.team(agents): [Played(f"{n}", n < of, 1) for n in range(10)] for agents, of in solved.items()}
+    return KeptRun(made_by={}, start="", code="", played=played)
+
+
+def test_nothing_is_compared_where_there_is_too_little_or_too_much_to_learn() -> None:
+    found = start_gate.solved_before([started({1: 3, 2: 5, 7: 9}), started({1: 3, 2: 5, 7: 8})], [2, 7])
+    start_gate.check("sudoku", found)
+    assert start_gate.table(found)[-1] == "| 7 | 0.850 | 0.900, 0.800 |"
+    found = start_gate.solved_before([started({1: 2, 2: 6})], [1])
+    with pytest.raises(ValueError, match=r"single agent .*: 0\.200 of .*Fix: lower .*\n.*MAS .*: 0\.600 .*raise"):
+        start_gate.check("sudoku", found)
+
+
+def test_starts_that_solve_too_much_end_it_before_an_arm_is_trained(
+    tmp_path: Path, asked: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speedrun.at_grpo.kept_runs.kept_of", lambda *_: started({1: 9, 2: 9}))
+    with pytest.raises(ValueError, match="plan_path, single agent"):
+        command.compare("tree", range(3), Settings(), tmp_path / "out", tmp_path / "pages", 1, "c")
+    assert [job.name for job in asked] == [START] * 3
+    assert not list((tmp_path / "pages").glob("*.md"))
+
+
+def test_starts_play_with_teams_of_every_size() -> None:
+    assert (tools_in("plan_path"), tools_in("sudoku")) == ([0, 1, 2, 4, 6], [0, 1])
 
 
 def test_every_comparison_has_its_arms() -> None:
