@@ -20,7 +20,7 @@ from trainer.run import METRICS, StepReport
 RL, ATTEMPTS, GREEDY, FIXED = "rl", "attempts", "greedy", "fixed"
 """Folders of a run."""
 _ROOT = Path(__file__).parents[1]
-ROOMS = ("workflow", "engine", "sandbox", "tasks", "designer", "templates", "trainer", "speedrun")
+ROOMS = ("workflow", "engine", "sandbox", "tasks", "search", "designer", "templates", "trainer", "speedrun")
 
 
 Kept = TypeVar("Kept", bound=BaseModel)

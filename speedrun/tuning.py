@@ -51,7 +51,11 @@ def tuner(name: str) -> str | None:
 
 
 def factor_of(name: str, found: Mapping[str, Mapping[float, Rates]]) -> float:
-    """1, or of the factors that are better than that, beyond chance, the best; 1 for an arm that is not tuned."""
-    rates = found.get(tuner(name) or "", {})
+    """1 for an arm that is not tuned, else the `best_factor`."""
+    return best_factor(found.get(tuner(name) or "", {}))
+
+
+def best_factor(rates: Mapping[float, Rates]) -> float:
+    """1, or of the factors that are better than that, beyond chance, the best."""
     better = [factor for factor in rates if factor != 1 and difference([rates[factor]], [rates[1.0]]).low > 0]
     return max(better, key=lambda factor: fmean(rates[factor].values()), default=1.0)

@@ -47,11 +47,14 @@ def print_plan(console: Console, planned: Plan, predicted: Mapping[str, Predicti
     stages = [f"{' and '.join(stage.roles)} {stage.steps}" for stage in planned.stages]
     more = [f"... ({len(stages)} stages)"] if len(stages) > STAGES_SHOWN else []
     disk = "unknown" if planned.disk_bytes is None else shown_size(planned.disk_bytes)
+    steps = f"{sum(stage.steps for stage in planned.stages):,}"
+    if planned.generated_tokens is not None:
+        steps += f" at most; fewer once {planned.generated_tokens:,} tokens are generated"
     memory = "unknown" if planned.device_bytes is None else f"about {shown_size(planned.device_bytes)} on one device"
     fields(
         console,
         [
-            ("Steps", f"{sum(stage.steps for stage in planned.stages):,}"),
+            ("Steps", steps),
             ("Stages", ", ".join(stages[:STAGES_SHOWN] + more)),
             ("Memory", "" if planned.cluster else memory),
             ("Disk", f"{disk} for {planned.checkpoints} checkpoints at once"),

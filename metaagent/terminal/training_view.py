@@ -93,7 +93,10 @@ class TrainingView:
         if self._live is not None:
             self._live.stop()
         if error is None and not self._steps:
-            note(f"all {self._config.steps} steps were done already. To go on, give a higher steps=N")
+            budget = self._config.generated_tokens
+            steps = f"all {self._config.steps} steps" if budget is None else f"the steps of {budget:,} generated tokens"
+            key = "steps=N" if budget is None else "generated_tokens=N or steps=N"
+            note(f"{steps} were done already. To go on, give a higher {key}")
 
     def __call__(self, event: Phase | DesignResult | Execution | StepReport) -> None:
         if isinstance(event, Phase):
@@ -174,8 +177,9 @@ class TrainingView:
         steps = self._config.steps - self._done
         if not steps:
             return f"{_time(each)} a step"
+        bound = "about" if self._config.generated_tokens is None else "at most"
         under_way = now - self._step_began if self._step == self._done else 0.0
-        return f"{_time(each)} a step, about {_time(max(each * steps - under_way, 0.0))} left"
+        return f"{_time(each)} a step, {bound} {_time(max(each * steps - under_way, 0.0))} left"
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")

@@ -2,7 +2,8 @@
 
     python -m speedrun.at_grpo training --seeds 3 [--first-seed 0] [--out runs/at-grpo] [--jobs 2] [--write]
 
-Each arm that learns has a learning rate of its own choice, by the validation levels of a seed that is not compared.
+Arms that learn have the recipe's learning rate, unless another is better on the validation levels of a seed that is not
+compared; those that vary one another share it.
 Runs are shared between comparisons (`speedrun.at_grpo.playing_runs`); what is done is not done again, and what pages
 need of it is kept beside them, for other days. With --write the page goes into `docs/results/at-grpo/`.
 """
@@ -14,9 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 
 from metaagent.terminal import note
 
@@ -26,51 +25,18 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 from speedrun.asked import TUNING_SEED, asked
 from speedrun.at_grpo import playing_runs as runs
 from speedrun.at_grpo import result_pages as pages
+from speedrun.at_grpo import start_gate
+from speedrun.at_grpo.kept_runs import KeptRun, kept_at, run_all
 from speedrun.at_grpo.levels import GameName
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS
-from speedrun.at_grpo.playing_runs import VALIDATION, Job, KeptRun, Settings
-from speedrun.kept import read_as, write
-from speedrun.side_by_side import each, run_in_process
-from trainer.disk import agree, agree_on_settings, only_writer
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START
+from speedrun.at_grpo.playing_runs import VALIDATION, Job, Settings
+from speedrun.intervals import Rates
+from speedrun.kept import read_as
+from speedrun.tuning import best_factor
+from trainer.disk import agree_on_settings, only_writer
 
 PAGES = Path(__file__).parents[2] / "docs" / "results" / "at-grpo"
-KEPT, SETTINGS, MADE_BY = "runs", "settings.json", "made_by.json"
-Rates = Mapping[str, Mapping[float, float]]
-"""By arm, the share of validation levels solved at each factor."""
-
-
-def left(jobs: Iterable[Job], settings: Settings, kept: Path) -> list[Job]:
-    """Those whose results are not kept; what was made otherwise is made again."""
-    found = {job: read_as(runs.kept_at(job, kept), KeptRun) for job in jobs}
-    today = runs.in_todays_terms
-    return [job for job, run in found.items() if run is None or today(run.made_by) != runs.made_by(job, settings)]
-
-
-def run_all(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, kept: Path) -> None:
-    """What the jobs start from, then they, then those that play with what others have learned.
-
-    Raises ValueError, before anything is run, where a folder holds results that were made otherwise, and RuntimeError
-    where a job fails.
-    """
-    missing = left(jobs, settings, kept)
-    missing = list(dict.fromkeys([*(each for job in missing for each in job.taken), *missing]))
-    starts = list(dict.fromkeys(job.start for job in missing))
-    for job in (*starts, *missing):
-        folder = job.folder(out)
-        folder.mkdir(parents=True, exist_ok=True)
-        written = runs.made_by(job, settings)
-        agree(folder / MADE_BY, written, begun=(folder / MADE_BY).exists(), today=runs.in_todays_terms)
-
-    def once(job: Job) -> None:
-        told = json.dumps(asdict(job))
-        command = [sys.executable, "-m", "speedrun.at_grpo", "--one", told, "--out", str(out)]
-        run_in_process(job.folder(out), f"{job.game}, seed {job.seed}: {job.folder(out).name}", command)
-        if (job.folder(out) / runs.PLAYED).exists():
-            write(runs.kept_at(job, kept), runs.kept_of(job, settings, out))
-
-    each(starts, once, workers)
-    each([job for job in missing if not ARMS[job.name].played_by], once, workers)
-    each([job for job in missing if ARMS[job.name].played_by], once, workers)
+KEPT, SETTINGS = "runs", "settings.json"
 
 
 def tuner(name: str) -> str | None:
@@ -80,23 +46,24 @@ def tuner(name: str) -> str | None:
 
 def chosen(
     names: Iterable[str], game: GameName, settings: Settings, out: Path, workers: int, kept: Path
-) -> dict[str, dict[float, float]]:
+) -> dict[str, dict[float, Rates]]:
+    """Of each arm that is tuned, which validation levels were solved at each factor; runs what is missing."""
     tuned = dict.fromkeys(name for arm in names if (name := tuner(arm)))
     jobs = [
         Job(name=name, game=game, seed=TUNING_SEED, factor=factor, tuning=True) for name in tuned for factor in FACTORS
     ]
     run_all(jobs, settings, out, workers, kept)
-    found: dict[str, dict[float, float]] = {}
+    found: dict[str, dict[float, Rates]] = {}
     for job in jobs:
-        if run := read_as(runs.kept_at(job, kept), KeptRun):
-            found.setdefault(job.name, {})[job.factor] = fmean(each.solved for each in run.played[VALIDATION])
+        if run := read_as(kept_at(job, kept), KeptRun):
+            rates = {each.problem: float(each.solved) for each in run.played[VALIDATION]}
+            found.setdefault(job.name, {})[job.factor] = rates
     return found
 
 
-def factor_of(name: str, rates: Rates) -> float:
-    """The best factor for an arm, the lower of two alike; 1 where it does not learn."""
-    found = rates.get(tuner(name) or "", {1.0: 0.0})
-    return max(sorted(found), key=lambda factor: found[factor])
+def factor_of(name: str, found: Mapping[str, Mapping[float, Rates]]) -> float:
+    """1, also for an arm that does not learn, unless another is better beyond chance."""
+    return best_factor(found.get(tuner(name) or "", {}))
 
 
 def compare(
@@ -104,11 +71,15 @@ def compare(
 ) -> Path:
     """Make the runs that are missing, and write the page, which says by which `command`, into `folder`; returns it.
 
-    Raises what `run_all` raises.
+    Raises what `run_all` raises, and ValueError, before any arm is trained, where starts solve too little or too much.
     """
     comparison, kept = COMPARISONS[name], folder / KEPT
     arms = list(comparison.systems)
     arms += [arm for system in arms for arm, _ in ARMS[system].played_by.values() if arm not in arms]
+    teams = [ARMS[name].tools + 1 for name in arms]
+    before = {game: _before(game, seeds, teams, settings, out, workers, kept) for game in comparison.games}
+    for game, solved in before.items():
+        start_gate.check(game, solved)
     shown = []
     for game in comparison.games:
         rates = chosen(arms, game, settings, out, workers, kept)
@@ -124,12 +95,21 @@ def compare(
         }
         run_all([job for of in jobs.values() for job in of], settings, out, workers, kept)
         systems = [
-            pages.System(arm, [run for job in jobs[arm] if (run := read_as(runs.kept_at(job, kept), KeptRun))])
+            pages.System(arm, [run for job in jobs[arm] if (run := read_as(kept_at(job, kept), KeptRun))])
             for arm in comparison.systems
         ]
-        shown.append(pages.Shown(game, systems, rates, {arm: factor_of(arm, rates) for arm in rates}))
+        shown.append(pages.Shown(game, systems, rates, {arm: factor_of(arm, rates) for arm in rates}, before[game]))
     folder.mkdir(parents=True, exist_ok=True)
     return pages.write_page(name, shown, command, folder)
+
+
+def _before(
+    game: GameName, seeds: Sequence[int], teams: Sequence[int], settings: Settings, out: Path, workers: int, kept: Path
+) -> start_gate.Solved:
+    """What each seed's start solves."""
+    starts = [Job(name=START, game=game, seed=seed) for seed in seeds]
+    run_all(starts, settings, out, workers, kept)
+    return start_gate.solved_before([run for job in starts if (run := read_as(kept_at(job, kept), KeptRun))], teams)
 
 
 def settings_in(out: Path, given: Path | None = None) -> Settings:

@@ -22,6 +22,8 @@ class Game:
     knobs: Knobs
     chances: Chances
     """Of the teacher's mistakes."""
+    overrides: tuple[str, ...] = ()
+    """Changes to the recipe."""
     detours: Knobs | None = None
     """Levels where distance misleads, if the game has any."""
 
@@ -37,6 +39,7 @@ GAMES: Mapping[GameName, Game] = {
         title="Sudoku, 4 x 4",
         knobs=SudokuKnobs(size=4, blanks=3),
         chances=Chances(tool=0.2, planner=0.12, adopts=0.3),
+        overrides=("generated_tokens=440_000",),
     ),
 }
 TURNS = 4

@@ -14,7 +14,7 @@ START = "start"
 """What every arm of a game and seed begins from: the policy that was taught on their cold start."""
 NO_TREE = ('rollout.branching="none"', 'credit="tree"')
 FACTORS = (0.5, 1.0, 2.0)
-"""The grid that the learning rate of each arm is chosen from: the recipe's times one of these."""
+"""That the recipe's learning rate is tried times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +24,15 @@ class Arm:
     acts: str = PLANNER
     overrides: tuple[str, ...] = ()
     """Changes to `recipes/speedrun_at_grpo.toml`."""
+    share: float = 1.0
+    """Of the budget of generated tokens."""
     learns: bool = True
     apart: bool = False
     """Whether tools and planner have a policy each."""
     played_by: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Of an arm that does not learn: agent to another arm and its policy; all by the start's where empty."""
     rates_of: str | None = None
-    """The arm whose choice of a learning rate it takes; its own where None."""
+    """The arm that it varies, whose choice of a learning rate it takes; its own where None."""
 
 
 SHARED, APART, GRPO = "AT-GRPO, shared", "AT-GRPO, per role", "MAS + GRPO"
@@ -39,7 +41,7 @@ MEMBERS = (3, 5, 7)
 
 def _candidates(k: int, questions: int) -> Arm:
     """With other candidates, and questions such that as many samples are drawn."""
-    return Arm(overrides=(f"rollout.branching.candidates={k}", f"rollout.questions={questions}"))
+    return Arm(overrides=(f"rollout.branching.candidates={k}", f"rollout.questions={questions}"), rates_of=SHARED)
 
 
 ARMS: Mapping[str, Arm] = {
@@ -49,18 +51,20 @@ ARMS: Mapping[str, Arm] = {
     GRPO: Arm(overrides=(*NO_TREE, "rollout.executions=4")),
     SHARED: Arm(),
     APART: Arm(apart=True),
-    "tool alone": Arm(tools=0, acts=TOOL, rates_of="planner alone"),
-    "planner alone": Arm(tools=0),
+    "tool alone": Arm(tools=0, acts=TOOL, share=0.5, rates_of="planner alone"),
+    "planner alone": Arm(tools=0, share=0.5),
     "each alone, put together": Arm(
         learns=False, played_by={TOOL: ("tool alone", "p0"), PLANNER: ("planner alone", "p0")}
     ),
     "together, exchanged": Arm(learns=False, played_by={TOOL: (APART, "planner"), PLANNER: (APART, "tool")}),
-    "AT-GRPO, outcome": Arm(overrides=('reward.shaping="outcome"',)),
+    "AT-GRPO, outcome": Arm(overrides=('reward.shaping="outcome"',), rates_of=SHARED),
     "K=2": _candidates(2, 32),
     "K=8": _candidates(8, 8),
-    "first": Arm(overrides=('rollout.branching.select="first"',)),
-    "random": Arm(overrides=('rollout.branching.select="random"',)),
-    "no tree": Arm(overrides=('rollout.branching="none"', 'credit="agent-turn"', "rollout.executions=4")),
+    "first": Arm(overrides=('rollout.branching.select="first"',), rates_of=SHARED),
+    "random": Arm(overrides=('rollout.branching.select="random"',), rates_of=SHARED),
+    "no tree": Arm(
+        overrides=('rollout.branching="none"', 'credit="agent-turn"', "rollout.executions=4"), rates_of=SHARED
+    ),
     **{f"MAS of {count}": Arm(tools=count - 1, learns=False) for count in MEMBERS},
     **{
         f"MAS of {count} + GRPO": Arm(tools=count - 1, overrides=(*NO_TREE, "rollout.executions=4"), rates_of=GRPO)
@@ -98,7 +102,7 @@ COMPARISONS: Mapping[str, Comparison] = {
             (SHARED, "single agent + GRPO"),
             (APART, SHARED),
         ),
-        unequal="levels a step of the single agent (16, with 8 runs each, as a level asks it half as often)",
+        unequal="runs of a level of the single agent (8, as a level asks it half as often)",
     ),
     "together": Comparison(
         title="Trained alone, trained together, exchanged (Table 4)",
@@ -112,8 +116,8 @@ COMPARISONS: Mapping[str, Comparison] = {
             (APART, "together, exchanged"),
             ("planner alone", "single agent"),
         ),
-        unequal="the prompts that an agent learns from: alone it is shown no proposals. Each policy learns from as "
-        "many replies, also those of the pair that is put together",
+        unequal="the prompts that an agent learns from: alone it is shown no proposals. Each agent alone generates "
+        "half as many tokens, so that the pair that is put together has as many as the one that is trained together",
     ),
     "outcome": Comparison(
         title="Dense rewards and outcomes alone (Table 6)",
@@ -137,7 +141,7 @@ COMPARISONS: Mapping[str, Comparison] = {
             *((f"AT-GRPO of {count}", f"MAS of {count} + GRPO") for count in MEMBERS),
             ("AT-GRPO of 7", "AT-GRPO of 3"),
         ),
-        unequal="tokens: more agents say more on each level",
+        unequal="levels: more agents say more on each, and with as many tokens see fewer",
         games=("plan_path",),
     ),
     "tree": Comparison(
@@ -150,3 +154,9 @@ COMPARISONS: Mapping[str, Comparison] = {
         games=("plan_path",),
     ),
 }  # fmt: skip
+
+
+def tools_in(game: GameName) -> list[int]:
+    """How many agents propose in its comparisons: none, one, or more."""
+    compared = (name for each in COMPARISONS.values() if game in each.games for name in each.systems)
+    return sorted({0, 1, *(ARMS[name].tools for name in compared)})

@@ -1,12 +1,14 @@
 """Runs of AT-GRPO's comparisons: for each game and seed a policy taught on a cold start, and arms that train it by RL.
 
     OUT/GAME/seed-S/levels/...           of this seed
-    OUT/GAME/seed-S/start/sft/...        the policy that all arms begin from
+    OUT/GAME/seed-S/start/policy/...     what all arms begin from; kept, too (`speedrun.starts`)
+    OUT/GAME/seed-S/start/played/...     attempts at validation levels with it, by teams of each size
     OUT/GAME/seed-S/ARM/rl/...           an arm's run
     OUT/GAME/seed-S/ARM/played/SET/...   attempts at held-out levels: sampled, greedy, detours
     OUT/tuning/GAME/seed-S/ARM at F/...  an arm with F times the recipe's learning rate, at the validation levels only
 
-What is done is not done again. Compares nothing.
+What is done is not done again. Compares nothing; what is kept, and in which order runs are made, is in
+`speedrun.at_grpo.kept_runs`.
 """
 
 # pyright: reportMissingImports=false
@@ -23,7 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,19 +33,19 @@ from engine.by_agent import ByAgent
 from engine.protocol import Engine
 from metaagent.opening import open_sandbox
 from sandbox.protocol import Sandbox
-from speedrun import phases
+from speedrun import phases, starts
 from speedrun.at_grpo.levels import GAMES, PLANNER, GameName, levels, program
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, MEMBERS, START, Arm
+from speedrun.at_grpo.matchups import ARMS, START, Arm, tools_in
 from speedrun.at_grpo.player import Teacher
 from speedrun.settings import RECIPES, SpeedrunSettings
-from speedrun.tiny_policy import Architecture, make_policy
+from speedrun.tiny_policy import Architecture
 from tasks import Problem
 from tasks.environments import begins
 from trainer.config import Roles, RolloutConfig, TrainConfig, read_config
-from trainer.disk import only_writer, read_records
-from trainer.evaluate import RESULTS, Attempt, EvalSettings, evaluate
+from trainer.disk import only_writer
+from trainer.evaluate import EvalSettings, evaluate
 from trainer.rollout import derived_seed
-from trainer.run import METRICS, OneProcess, StepReport, local_engine
+from trainer.run import OneProcess, local_engine
 from trainer.sft import MODEL, ChatRow, SFTSettings
 from workflow.completion import Sampling
 
@@ -110,31 +112,16 @@ class Job:
         return replace(self, name=START, factor=1.0, factors=())
 
 
-class Played(NamedTuple):
-    """One attempt at one level."""
-
-    problem: str
-    solved: bool
-    turns: int
-
-
-class KeptRun(BaseModel):
-    """What pages need of a run, small enough to stay in the repository."""
-
-    made_by: dict[str, Any]
-    played: dict[str, list[Played]]
-    """By set of levels."""
-    steps: list[StepReport] = []
-    """Of its RL, if it had any."""
-
-
 def rl_config(job: Job, settings: Settings, model: Path, data: Path, source: Path) -> TrainConfig:
-    """An arm's RL: `source` is the file of its program."""
+    """An arm's RL: `source` is the file of its program, and the factor is of the rate that all else says."""
     arm, recipe = ARMS[job.name], RECIPES / "speedrun_at_grpo.toml"
-    rate = read_config(recipe).policies["p0"].learning_rate * job.factor
+    changes = [f"seed={job.seed}", *GAMES[job.game].overrides, *settings.overrides, *arm.overrides]
+    before = read_config(recipe, changes)
+    rate = before.policies["p0"].learning_rate * job.factor
+    if before.generated_tokens is not None:
+        changes.append(f"generated_tokens={round(before.generated_tokens * arm.share)}")
     paths = [f'policies.p0.model="{model}"', f'data.0.path="{data}"', f'rollout.program="{source}"']
-    changes = [f"seed={job.seed}", f"policies.p0.learning_rate={rate:g}", *settings.overrides, *arm.overrides, *paths]
-    config = read_config(recipe, changes)
+    config = read_config(recipe, [*changes, f"policies.p0.learning_rate={rate:g}", *paths])
     if not arm.apart:
         return config
     policy = config.policies["p0"]
@@ -152,6 +139,7 @@ def made_by(job: Job, settings: Settings) -> dict[str, Any]:
     if job.name in ARMS:
         found["program"] = program(ARMS[job.name].tools, ARMS[job.name].acts)
         found["taken"] = [made_by(each, settings) for each in job.taken]
+        found["played_by"] = dict(ARMS[job.name].played_by)
     if job.name in ARMS and ARMS[job.name].learns:
         found["rl"] = _written(rl_config(job, settings, Path("model"), Path("levels.jsonl"), Path("program.py")))
     return json.loads(json.dumps(found))
@@ -201,6 +189,11 @@ async def run(job: Job, settings: Settings, out: Path) -> None:
         async with open_sandbox("process") as sandbox:
             if job.name == START:
                 await _taught(job, settings, out, sandbox)
+                policy = {"": (own / starts.POLICY).resolve()}
+                problems = levels_of(job, settings, out, VALIDATION)
+                for tools in [] if job.tuning else tools_in(job.game):
+                    where = own / PLAYED / team(tools + 1)
+                    await _play(settings, Arm(tools=tools), policy, problems, False, job.seed, sandbox, where)
                 return
             arm, policies = ARMS[job.name], await _policies(job, settings, out, sandbox)
             game = GAMES[job.game]
@@ -211,6 +204,11 @@ async def run(job: Job, settings: Settings, out: Path) -> None:
             }  # fmt: skip
             for name, (problems, greedy) in sets.items():
                 await _play(settings, arm, policies, problems, greedy, job.seed, sandbox, own / PLAYED / name)
+
+
+def team(agents: int) -> str:
+    """Of a start, the attempts at validation levels with so many agents."""
+    return f"team of {agents}"
 
 
 def levels_of(job: Job, settings: Settings, out: Path, name: str) -> list[Problem]:
@@ -231,19 +229,20 @@ def levels_of(job: Job, settings: Settings, out: Path, name: str) -> list[Proble
 async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> None:
     """Every program is played by the teacher; a policy learns what all its agents said."""
     own, game = job.folder(out), GAMES[job.game]
+    if (own / starts.POLICY).exists():
+        return
     cold = levels_of(job, settings, out, "cold")
     for name in ("train", VALIDATION, "test", *([DETOURS] if game.detours else [])):
         levels_of(job, settings, out, name)
     rows = [row for tools in (0, 1) for row in await _lessons(settings, cold, tools, Teacher(game.chances), sandbox)]
-    for tools in (count - 1 for count in MEMBERS if job.game in COMPARISONS["members"].games):
+    for tools in tools_in(job.game)[2:]:
         told = await _lessons(settings, cold[: len(cold) // 5], tools, Teacher(game.chances), sandbox)
         rows += [row for row in told if row.messages[0]["content"] == "Act."]  # what tools are asked is no other
     random.Random(job.seed).shuffle(rows)
-    model = own / "untrained"
-    if not (model / "config.json").exists():
-        make_policy(model, rows, settings.architecture, job.seed)
-    taught = SpeedrunSettings(seed=job.seed, sft=settings.sft)
+    taught = SpeedrunSettings(seed=job.seed, sft=settings.sft, architecture=settings.architecture)
+    model = phases.untrained(taught, rows, own / "untrained")
     phases.fine_tune(taught, model, rows, own / phases.SFT, lambda *_: None)
+    starts.halved(own / phases.SFT / MODEL, own / starts.POLICY)
 
 
 async def _lessons(
@@ -279,7 +278,7 @@ def _recipe(settings: Settings) -> TrainConfig:
 
 async def _policies(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> Mapping[str, Path]:
     """The model of each agent; `""` is that of all that are not named."""
-    arm, tuned = ARMS[job.name], (job.start.folder(out) / phases.SFT / MODEL).resolve()
+    arm, tuned = ARMS[job.name], (job.start.folder(out) / starts.POLICY).resolve()
     if arm.played_by:
         of = {each.name: each.folder(out) / RL for each in job.taken}
         return {agent: phases.trained(of[name], [policy])[policy] for agent, (name, policy) in arm.played_by.items()}
@@ -332,25 +331,3 @@ async def _play(
             ),
             folder=out,
         )
-
-
-# What is kept
-
-
-def kept_at(job: Job, kept: Path) -> Path:
-    return kept / f"{job.folder(Path())}.json.gz"
-
-
-def kept_of(job: Job, settings: Settings, out: Path) -> KeptRun:
-    own = job.folder(out)
-    metrics = own / RL / METRICS
-    return KeptRun(
-        made_by=made_by(job, settings),
-        played={each.name: _played(each) for each in sorted((own / PLAYED).iterdir())},
-        steps=[step for _, step in read_records(metrics, StepReport)] if metrics.exists() else [],
-    )
-
-
-def _played(folder: Path) -> list[Played]:
-    attempts = (attempt for _, attempt in read_records(folder / RESULTS, Attempt))
-    return [Played(each.problem, each.correct, each.turns or 0) for each in attempts]

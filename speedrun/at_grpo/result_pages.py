@@ -6,14 +6,16 @@ nothing."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
 from statistics import fmean
 
+from speedrun.at_grpo import start_gate
+from speedrun.at_grpo.kept_runs import KeptRun
 from speedrun.at_grpo.levels import GAMES, GameName
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, Comparison
-from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, KeptRun
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, Comparison
+from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED
 from speedrun.intervals import Rates, interval, paired
 from speedrun.pages import moving, rates_table
 from trainer.run import StepReport
@@ -50,13 +52,14 @@ class System:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One game of a comparison. `rates`: by arm that was tuned, the share of validation levels solved at each factor;
-    `factors`: which were taken."""
+    """One game of a comparison. `rates`: by arm that was tuned, which validation levels were solved at each factor;
+    `factors`: which were taken; `before`: what starts solve, by the number of agents."""
 
     game: GameName
     systems: Sequence[System]
-    rates: Mapping[str, Mapping[float, float]]
+    rates: Mapping[str, Mapping[float, Rates]]
     factors: Mapping[str, float]
+    before: start_gate.Solved = field(default_factory=dict)
 
 
 def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) -> Path:
@@ -78,14 +81,18 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
         png(dots(solved, title=GAMES[each.game].title, value_title=about), folder / picture)
         lines += ["", f"## {GAMES[each.game].title}", "", *_solved(each.systems), "", f"![Levels solved]({picture})"]
         lines += ["", *_differences(comparison, each.systems)]
+        lines += ["", *start_gate.table(each.before)] if each.before else []
         if any(system.learned for system in each.systems):
-            lines += ["", *_budgets(each.systems), "", *_curves(each.systems)]
+            lines += ["", *budgets(each.systems), "", *_curves(each.systems)]
         if each.rates:
-            lines += ["", *_tuned(each)]
+            lines += ["", *tuned(each)]
         if name == "curves":
             lines += ["", *_agents(each, folder)]
     if comparison.unequal:
         lines += ["", f"Not equal beside what is compared: {comparison.unequal}."]
+    versions = len({run.code for each in shown for system in each.systems for run in system.runs})
+    if versions > 1:
+        lines += ["", f"The runs are of {versions} versions of the project's code."]
     page = folder / f"{name}.md"
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return page
@@ -125,13 +132,14 @@ def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]
     return lines
 
 
-def _budgets(systems: Sequence[System]) -> list[str]:
+def budgets(systems: Sequence[System]) -> list[str]:
     lines = [
-        "What each spent on RL, per seed:",
+        "What each spent on RL, per seed; training ends with a budget of generated tokens:",
         "",
         "| | steps | levels | replies learned from | tokens generated | groups without variance |",
         "|---|---|---|---|---|---|",
     ]
+    tokens: dict[str, float] = {}
     for system in systems:
         if system.learned:
             count = len(system.runs)
@@ -144,6 +152,11 @@ def _budgets(systems: Sequence[System]) -> list[str]:
             ]
             silent = fmean(each.silent for step in steps for each in step.agents.values())
             lines.append(f"| {system.name} | {' | '.join(f'{value:,.0f}' for value in spent)} | {silent:.1%} |")
+            tokens[system.name] = spent[-1] / ARMS[system.name].share
+    most, least = max(tokens, key=tokens.__getitem__), min(tokens, key=tokens.__getitem__)
+    if tokens[most] > 1.05 * tokens[least]:
+        share = "" if all(ARMS[name].share == 1 for name in tokens) else ", each measured by its part of the budget"
+        lines += ["", f"{most} generated {tokens[most] / tokens[least]:.2f} times the tokens of {least}{share}."]
     return lines
 
 
@@ -166,13 +179,21 @@ def _curves(systems: Sequence[System]) -> list[str]:
     return lines
 
 
-def _tuned(shown: Shown) -> list[str]:
-    return [
-        "The recipe's learning rate is multiplied, for each arm, by what solved most validation levels of another "
-        "seed:",
+def tuned(shown: Shown) -> list[str]:
+    shares = {name: {factor: fmean(each.values()) for factor, each in of.items()} for name, of in shown.rates.items()}
+    lines = [
+        "The recipe's learning rate was tried times these factors, on the validation levels of another seed; one other "
+        "than 1 is taken where it is better beyond chance. Other arms have the rate of the one that they vary:",
         "",
-        *rates_table(shown.rates, shown.factors),
+        *rates_table(shares, shown.factors),
     ]
+    edges = {min(FACTORS): "lower", max(FACTORS): "higher"}
+    ends = [
+        f"{name} takes {factor:g}, the last one that was tried: {edges[factor]} ones may be better."
+        for name, factor in shown.factors.items()
+        if factor in edges
+    ]
+    return [*lines, "", *ends] if ends else lines
 
 
 def _agents(shown: Shown, folder: Path) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from one_jail import in_jail
 
 from speedrun.at_grpo import __main__ as command
 from speedrun.at_grpo import playing_runs as runs
+from speedrun.at_grpo import start_gate
+from speedrun.at_grpo.kept_runs import KeptRun, Played, kept_at, left, run_all
 from speedrun.at_grpo.levels import GAMES, TURNS, program
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START, tools_in
 from speedrun.at_grpo.player import Chances, Teacher
-from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, Job, KeptRun, Played, Settings
-from speedrun.at_grpo.result_pages import Shown, System, write_page
-from speedrun.kept import read_as, write
+from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, Job, Settings
+from speedrun.at_grpo.result_pages import Shown, System, budgets, tuned, write_page
+from speedrun.intervals import Rates
+from speedrun.kept import code_of_project, read_as, write
+from speedrun.starts import POLICY, digest
 from tasks import Problem
 from tasks.environments import begins, generate, played
 from trainer.run import StepReport
@@ -140,25 +145,96 @@ def test_what_is_played_with_is_told_apart() -> None:
     assert made(START)["play"] == made("MAS")["play"]
 
 
-def test_arms_that_are_played_with_are_trained_at_the_factors_that_were_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Job] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs that a process was started for, in this order; a start leaves a policy of its own."""
+    jobs: list[Job] = []
 
     def ended(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        asked.append(Job.of(json.loads(command[command.index("--one") + 1])))
+        job, out = Job.of(json.loads(command[command.index("--one") + 1])), Path(command[command.index("--out") + 1])
+        jobs.append(job)
+        policy = job.folder(out) / POLICY
+        if job.name == START and not policy.exists():
+            policy.mkdir()
+            (policy / "model.safetensors").write_text(f"{job.seed} of {out}")
+            (policy / "tokenizer.json").write_text("{}")
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", ended)
+    return jobs
+
+
+def test_arms_that_are_played_with_are_trained_at_the_factors_that_were_chosen(
+    tmp_path: Path, asked: list[Job]
+) -> None:
     job = Job(name="together, exchanged", game="sudoku", seed=1, factors=(("AT-GRPO, per role", 2.0),))
-    command.run_all([job], Settings(), tmp_path / "out", 1, tmp_path / "kept")
+    run_all([job], Settings(), tmp_path / "out", 1, tmp_path / "kept")
     assert asked == [job.start, *job.taken, job]
     asked.clear()
-    command.run_all([job], Settings(), tmp_path / "out", 1, tmp_path / "kept")
+    run_all([job], Settings(), tmp_path / "out", 1, tmp_path / "kept")
     assert asked == [], "what is done is not done again"
     slower = Job(name=job.name, game="sudoku", seed=1, factors=(("AT-GRPO, per role", 1.0),))
     with pytest.raises(ValueError, match=r"holds .* with job[.=]"):
-        command.run_all([slower], Settings(), tmp_path / "out", 1, tmp_path / "kept")
+        run_all([slower], Settings(), tmp_path / "out", 1, tmp_path / "kept")
+
+
+def test_who_plays_whom_is_what_a_run_was_made_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(name="together, exchanged", game="sudoku", seed=1, factors=(("AT-GRPO, per role", 1.0),))
+    before = runs.made_by(job, Settings())
+    arm = replace(ARMS[job.name], played_by={"Tool1": ("AT-GRPO, per role", "tool")})
+    monkeypatch.setattr(runs, "ARMS", {**ARMS, job.name: arm})
+    assert runs.made_by(job, Settings()) != before
+
+
+def test_arms_begin_from_the_start_that_is_kept(tmp_path: Path, asked: list[Job]) -> None:
+    kept = tmp_path / "kept"
+    arm, other = Job(name="K=2", game="plan_path", seed=1), Job(name="K=8", game="plan_path", seed=1)
+    run_all([arm], Settings(), tmp_path / "one", 1, kept)
+    began = digest(arm.start.folder(kept))
+    assert asked == [arm.start, arm]
+    run = read_as(kept_at(arm, kept), KeptRun)
+    assert run is not None
+    assert (run.start, run.code) == (began, code_of_project())
+    asked.clear()
+    run_all([arm, other], Settings(), tmp_path / "elsewhere", 1, kept)
+    assert asked == [other], "on another machine, too, nothing is taught again"
+    assert digest(arm.start.folder(tmp_path / "elsewhere")) == began != ""
+    shutil.rmtree(arm.start.folder(kept))
+    assert left([arm, other, arm.start], Settings(), kept) == [arm, other, arm.start]
+    asked.clear()
+    run_all([arm], Settings(), tmp_path / "two", 1, kept)
+    assert asked == [arm.start, arm]
+    assert left([arm, other], Settings(), kept) == [other], "arms of two starts are never paired"
+    with pytest.raises(ValueError, match=r"one/plan_path/seed-1/start has another policy than .*Fix: another --out"):
+        run_all([other], Settings(), tmp_path / "one", 1, kept)
+
+
+def started(solved: dict[int, int]) -> KeptRun:
+    played = {runs.team(agents): [Played(f"{n}", n < of, 1) for n in range(10)] for agents, of in solved.items()}
+    return KeptRun(made_by={}, start="", code="", played=played)
+
+
+def test_nothing_is_compared_where_there_is_too_little_or_too_much_to_learn() -> None:
+    found = start_gate.solved_before([started({1: 3, 2: 5, 7: 9}), started({1: 3, 2: 5, 7: 8})], [2, 7])
+    start_gate.check("sudoku", found)
+    assert start_gate.table(found)[-1] == "| 7 | 0.850 | 0.900, 0.800 |"
+    found = start_gate.solved_before([started({1: 2, 2: 6})], [1])
+    with pytest.raises(ValueError, match=r"single agent .*: 0\.200 of .*Fix: lower .*\n.*MAS .*: 0\.600 .*raise"):
+        start_gate.check("sudoku", found)
+
+
+def test_starts_that_solve_too_much_end_it_before_an_arm_is_trained(
+    tmp_path: Path, asked: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speedrun.at_grpo.kept_runs.kept_of", lambda *_: started({1: 9, 2: 9}))
+    with pytest.raises(ValueError, match="plan_path, single agent"):
+        command.compare("tree", range(3), Settings(), tmp_path / "out", tmp_path / "pages", 1, "c")
+    assert [job.name for job in asked] == [START] * 3
+    assert not list((tmp_path / "pages").glob("*.md"))
+
+
+def test_starts_play_with_teams_of_every_size() -> None:
+    assert (tools_in("plan_path"), tools_in("sudoku")) == ([0, 1, 2, 4, 6], [0, 1])
 
 
 def test_every_comparison_has_its_arms() -> None:
@@ -171,22 +247,35 @@ def test_every_comparison_has_its_arms() -> None:
     assert 1.0 in FACTORS
 
 
-def test_what_is_kept_is_told_apart(tmp_path: Path) -> None:
+def test_what_is_kept_is_told_apart(tmp_path: Path, asked: list[Job]) -> None:
     job = Job(name="K=2", game="plan_path", seed=1)
-    kept = KeptRun(made_by=runs.made_by(job, Settings()), played={SAMPLED: [Played("a", True, 2)]})
-    write(runs.kept_at(job, tmp_path), kept)
-    assert read_as(runs.kept_at(job, tmp_path), KeptRun) == kept
-    assert command.left([job], Settings(), tmp_path) == []
-    assert command.left([job], Settings(test=301), tmp_path) == [job]
-    older = {**kept.made_by, "settings": {k: v for k, v in kept.made_by["settings"].items() if k != "validation"}}
+    kept = tmp_path / "kept"
+    run_all([job], Settings(), tmp_path / "out", 1, kept)
+    run = read_as(kept_at(job, kept), KeptRun)
+    assert run is not None
+    run = run.model_copy(update={"played": {SAMPLED: [Played("a", True, 2)]}})
+    write(kept_at(job, kept), run)
+    assert read_as(kept_at(job, kept), KeptRun) == run
+    assert left([job], Settings(), kept) == []
+    assert left([job], Settings(test=301), kept) == [job]
+    older = {**run.made_by, "settings": {k: v for k, v in run.made_by["settings"].items() if k != "validation"}}
     older["rl"] = {key: value for key, value in older["rl"].items() if key not in ("kl_roles", "format_weight")}
-    write(runs.kept_at(job, tmp_path), kept.model_copy(update={"made_by": older}))
-    assert command.left([job], Settings(), tmp_path) == [], "keys that came later have what was done before"
+    write(kept_at(job, kept), run.model_copy(update={"made_by": older}))
+    assert left([job], Settings(), kept) == [], "keys that came later have what was done before"
     faster = Job(name="K=2", game="plan_path", seed=1, factor=2.0)
-    assert command.left([faster], Settings(), tmp_path) == [faster]
-    runs.kept_at(job, tmp_path).write_bytes(b"{}")
+    assert left([faster], Settings(), kept) == [faster]
+    kept_at(job, kept).write_bytes(b"{}")
     with pytest.raises(ValueError, match=r"holds no run that was kept: .* Fix: remove it"):
-        command.left([job], Settings(), tmp_path)
+        left([job], Settings(), kept)
+
+
+def test_a_factor_acts_on_whatever_rate_is_set() -> None:
+    job, settings = (
+        Job(name="K=2", game="plan_path", seed=1, factor=2.0),
+        Settings(overrides=("policies.p0.learning_rate=0.01",)),
+    )
+    made = runs.rl_config(job, settings, Path("m"), Path("d.jsonl"), Path("p.py"))
+    assert made.policies["p0"].learning_rate == 0.02
 
 
 def test_levels_of_a_seed_are_no_others(tmp_path: Path) -> None:
@@ -200,7 +289,7 @@ def test_levels_of_a_seed_are_no_others(tmp_path: Path) -> None:
     assert all(not one & other for n, one in enumerate(found) for other in found[:n])
 
 
-def system(name: str, solved: int, learns: bool = True) -> System:
+def system(name: str, solved: int, learns: bool = True, tokens: int = 50) -> System:
     played = {
         levels: [Played(f"{n}", n < solved + more, 2 + n % 2) for n in range(100)]
         for levels, more in ((SAMPLED, 0), (GREEDY, 10), (DETOURS, -10))
@@ -216,10 +305,43 @@ def system(name: str, solved: int, learns: bool = True) -> System:
     steps = [
         StepReport.model_construct(**{**step, "step": n, "correct": n / 10, "turns_to_solve": 3.0 - n / 10,
                                       "agents": {k: StepReportAgent(**v) for k, v in agents.items()},
-                                      "usage": {"executor": Tokens(50)}})
+                                      "usage": {"executor": Tokens(tokens)}})
         for n in range(8)
     ]  # fmt: skip
-    return System(name, [KeptRun.model_construct(made_by={}, played=played, steps=steps if learns else [])] * 3)
+    return System(
+        name, [KeptRun.model_construct(made_by={}, code=name[:1], played=played, steps=steps if learns else [])] * 3
+    )
+
+
+def rates(solved: int) -> Rates:
+    return {f"{n}": float(n < solved) for n in range(10)}
+
+
+def test_another_rate_is_taken_where_it_is_better_beyond_chance() -> None:
+    pytest.importorskip("numpy")
+    found = {"AT-GRPO, shared": {0.5: rates(5), 1.0: rates(4), 2.0: rates(3)}}
+    assert command.factor_of("AT-GRPO, shared", found) == 1.0, "one level more of ten says nothing"
+    found["AT-GRPO, shared"][2.0] = rates(9)
+    for name in ("AT-GRPO, shared", "K=2", "K=8", "first", "random", "no tree", "AT-GRPO, outcome", "AT-GRPO of 7"):
+        assert command.factor_of(name, found) == 2.0, "and by arms that vary it"
+    assert (command.factor_of("MAS", found), command.factor_of("MAS + GRPO", found)) == (1.0, 1.0)
+
+
+def test_budgets_are_told_where_they_differ() -> None:
+    pair = [system("AT-GRPO, shared", 1, tokens=52), system("MAS + GRPO", 1)]
+    assert not budgets(pair)[-1].endswith(".")
+    pair[0] = system("AT-GRPO, shared", 1, tokens=53)
+    assert budgets(pair)[-1] == "AT-GRPO, shared generated 1.06 times the tokens of MAS + GRPO."
+    assert not budgets([pair[1], system("tool alone", 1, tokens=25)])[-1].endswith("."), "half a budget each"
+    assert config("AT-GRPO, shared").generated_tokens == 2 * config("tool alone").generated_tokens > 0
+    sudoku = runs.rl_config(Job(name="MAS + GRPO", game="sudoku", seed=0), Settings(), Path("m"), Path("d"), Path("p"))
+    assert sudoku.generated_tokens == 440_000
+
+
+def test_a_factor_at_the_edge_of_the_grid_is_told() -> None:
+    shown = Shown("plan_path", [], {"K=2": {0.5: rates(2), 1.0: rates(4)}}, {"K=2": 0.5})
+    assert tuned(shown)[-1] == "K=2 takes 0.5, the last one that was tried: lower ones may be better."
+    assert "tried:" not in tuned(replace(shown, factors={"K=2": 1.0}))[-1]
 
 
 class Tokens:
@@ -236,8 +358,8 @@ def test_a_page_by_hand(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     pytest.importorskip("vl_convert")
     rows = {name: system(name, 30 + 10 * n, ARMS[name].learns) for n, name in enumerate(COMPARISONS["tree"].systems)}
-    tuned = {"AT-GRPO, shared": {0.5: 0.2, 1.0: 0.4}}
-    shown = Shown("plan_path", list(rows.values()), tuned, {"AT-GRPO, shared": 1.0})
+    tried = {"AT-GRPO, shared": {0.5: rates(2), 1.0: rates(4)}}
+    shown = Shown("plan_path", list(rows.values()), tried, {"AT-GRPO, shared": 1.0})
     page = write_page("tree", [shown], "python -m speedrun.at_grpo tree --seeds 3", tmp_path).read_text()
     assert "| MAS | 0.300 [" in page
     assert "| 0.300, 0.300, 0.300 | 0.400 [" in page
@@ -249,6 +371,8 @@ def test_a_page_by_hand(tmp_path: Path) -> None:
     # 0 to 0.7 in eight steps: 0.05 and 0.65, 0.45 before; variances 0.005 of two each
     assert "| AT-GRPO, shared | 0.050 | 0.650 | +0.200 ± 0.141, still moves |" in page
     assert "| AT-GRPO, shared | 0.200 | **0.400** |" in page
+    assert "the last one that was tried" not in page
+    assert "The runs are of 6 versions of the project's code." in page  # M A K f r n
     assert (tmp_path / "tree-plan-path.png").stat().st_size > 5000
 
 

@@ -91,7 +91,11 @@ def simulate(config: TrainConfig, costs: Costs, workload: Workload, *, seed: int
     steps = [times[kind] for kind in kinds]
     cycles = [step.cycle_s(stale) for step in steps]
     ahead = math.fsum(rollouts[at % draws].seconds for at in range(min(stale, count)))
-    total_s = ahead + _with_failures(config, costs, cycles, seed) * config.steps / count
+    generated = [rollouts[kind.draw].generated for kind in kinds]
+    total = config.steps
+    if config.generated_tokens is not None:
+        total = min(total, math.ceil(config.generated_tokens / fmean(generated)))
+    total_s = ahead + _with_failures(config, costs, cycles, seed) * total / count
     processes = sum(policy.update.ranks + policy.engine.replicas for policy in config.policies.values())
     by_roles: dict[str, list[float]] = defaultdict(list)
     for kind, seconds in zip(kinds, cycles, strict=True):
@@ -104,7 +108,7 @@ def simulate(config: TrainConfig, costs: Costs, workload: Workload, *, seed: int
         turn_s=steps[0].turn_s,
         step_s_by_roles={roles: fmean(seconds) for roles, seconds in by_roles.items()},
         idle=_idle(config, [rollouts[kind.draw] for kind in kinds], [updates[kind] for kind in kinds], sum(cycles)),
-        tokens_per_s=math.fsum(rollouts[kind.draw].generated for kind in kinds) / math.fsum(cycles),
+        tokens_per_s=math.fsum(generated) / math.fsum(cycles),
         total_s=total_s,
         failures=costs.failures_per_hour * processes * total_s / 3600,
     )

@@ -32,12 +32,12 @@ from typing import Any, TypeVar
 from tasks.data import read_as
 from trainer.config import TrainConfig
 from trainer.credit import active_roles, samples_by_policy
-from trainer.disk import CheckpointError, CheckpointWriter, Written, checkpoint, metrics_file, to_its_end
+from trainer.disk import CheckpointError, CheckpointWriter, Written, checkpoint, metrics_file, read_records, to_its_end
 from trainer.rollout import Batches, Source, derived_seed
 from trainer.run import pending
 from trainer.run.run_folder import CHECKPOINTS, METRICS, TRACES, claim, forget_after, prune_traces, record
 from trainer.run.runtime import Lesson, Phase, Runtime, StepsLost, Versions, Watch
-from trainer.run.step_report import StepReport, Timings, step_report
+from trainer.run.step_report import StepReport, Timings, generated_tokens, step_report, usage_by_role
 from trainer.samples import Sample
 from trainer.trees import QuestionTree
 from trainer.update import UpdateReport
@@ -57,7 +57,7 @@ async def train(
     resume: bool = False,
     watch: Watch = lambda _: None,
 ) -> None:
-    """Run or continue `runtime.config` in `out` until its `steps` are done.
+    """Run or continue `runtime.config` in `out` until its `steps` are done, or its `generated_tokens` generated.
 
     Raises `RunChanged` where `out` holds another run (or any run, without `resume`), `ModelUnusable` or another
     ValueError for data, a configuration in `out` or a checkpoint that does not fit, `CheckpointError`, `UpdateFailed`,
@@ -101,6 +101,8 @@ class _Run:
     """The checkpoint's step that was last gone on from."""
     returns: int = 0
     """To it, in a row."""
+    generated: int = 0
+    """Tokens, by the roles that learned, in the steps before `step`; counted where there is a budget."""
 
     @property
     def config(self) -> TrainConfig:
@@ -134,16 +136,17 @@ class _Run:
             self.ahead.extend(pending.read(found.folder, self.config.cluster.staleness))
         await self.runtime.sync(self.versions)
         forget_after(self.out, self.step, rolled_out=self.step + len(self.ahead))
+        self.generated = 0 if self.config.generated_tokens is None else _generated(self.out / METRICS)
         record(self.config, self.out)
 
     async def to_the_end(self) -> None:
         config = self.config
-        if self.step >= config.steps:
+        if self._over_at(self.step):
             return
         await self.runtime.idle_s()
         while len(self.ahead) < config.cluster.staleness:
             self.ahead.append(await self._rollout(self.step + len(self.ahead)))
-        while self.step < config.steps:
+        while not self._over_at(self.step):
             report, policies = await self._step()
             # Before the checkpoint: what is written twice is cut off on resuming, what is not written would be missing.
             metrics_file.append(self.out / METRICS, report)
@@ -156,6 +159,11 @@ class _Run:
                     write = partial(_checkpoint, policies, list(self.ahead))
                     self.writer.begin(self.step, write, Versions(policies=self.versions))
         await self._written()
+
+    def _over_at(self, step: int) -> bool:
+        """Whether training has ended before this step: by its number, or by what was generated up to it."""
+        budget = self.config.generated_tokens
+        return step >= self.config.steps or (budget is not None and self.generated >= budget)
 
     async def _written(self) -> None:
         """Wait for the checkpoint that is being written."""
@@ -217,8 +225,9 @@ class _Run:
         else:
             updates, update_s = await update()
         learned = self.ahead.popleft()
+        self.generated += generated_tokens(usage_by_role(learned), active)
         copied = time.perf_counter()
-        due = (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps
+        due = (step + 1) % config.checkpoint_every == 0 or self._over_at(step + 1)
         policies = await self._copied() if due else None
         synced = time.perf_counter()
         changed = {name: step + 1 for name, update in updates.items() if update.steps}
@@ -261,6 +270,12 @@ def _losses_told() -> Iterator[None]:
 def _checkpoint(policies: Policies, ahead: Sequence[list[QuestionTree]], folder: Path) -> Iterable[Written]:
     pending.write(folder, ahead)
     return policies(folder)
+
+
+def _generated(metrics: Path) -> int:
+    if not metrics.exists():
+        return 0
+    return sum(generated_tokens(report.usage, report.active) for _, report in read_records(metrics, StepReport))
 
 
 def _batches(config: TrainConfig) -> Batches:

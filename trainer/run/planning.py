@@ -86,6 +86,8 @@ class Plan(BaseModel):
     runs_per_step: int
     tokens: TokenPlan
     stages: list[Stage]
+    generated_tokens: int | None = None
+    """After which the steps end, if not before."""
     sources: list[SourcePlan]
     checkpoints: int
     """That are on disk at once, the one being written included."""
@@ -122,6 +124,7 @@ def plan(config: TrainConfig) -> Plan:
         runs_per_step=runs,
         tokens=_tokens(config, designs, runs),
         stages=_stages(config),
+        generated_tokens=config.generated_tokens,
         sources=_sources(config),
         checkpoints=at_once,
         disk_bytes=at_once * sum(sizes) if len(sizes) == len(policies) else None,

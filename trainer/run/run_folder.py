@@ -22,6 +22,7 @@ from trainer.values import SCORER, scorer_folder
 CONFIG, INPUTS, METRICS, TRACES, CHECKPOINTS = "config.toml", "inputs.json", "metrics.jsonl", "traces", "checkpoints"
 FREE = {
     "steps",
+    "generated_tokens",
     "checkpoint_every",
     "checkpoints_kept",
     "traces_kept",

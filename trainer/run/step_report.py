@@ -7,7 +7,7 @@ Pure functions over rollout trees. Nothing here decides anything or shows anythi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -127,6 +127,19 @@ class StepReport(BaseModel):
         return told
 
 
+def usage_by_role(trees: Sequence[QuestionTree]) -> dict[PolicyRole, Usage]:
+    designs = [design for tree in trees for design in tree.designs]
+    return {
+        "designer": Usage.total(design.usage for design in designs),
+        "executor": Usage.total(run.usage for design in designs for run in design.executions),
+    }
+
+
+def generated_tokens(usage: Mapping[PolicyRole, Usage], active: Iterable[PolicyRole]) -> int:
+    """Completion tokens of the roles that learn."""
+    return sum(usage[role].completion_tokens for role in active if role in usage)
+
+
 def step_report(
     step: int,
     active: Sequence[PolicyRole],
@@ -149,10 +162,7 @@ def step_report(
         flat, questions = silent_groups(trees, role, rule)
         if questions:
             silent[role] = flat / questions
-    usage: dict[PolicyRole, Usage] = {
-        "designer": Usage.total(design.usage for design in designs),
-        "executor": Usage.total(run.usage for run in executions),
-    }
+    usage = usage_by_role(trees)
     return StepReport(
         step=step,
         active=sorted(active),

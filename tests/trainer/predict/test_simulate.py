@@ -46,6 +46,11 @@ def test_one_after_another_without_staleness() -> None:
     }
 
 
+def test_a_budget_of_tokens_ends_before_the_last_step() -> None:
+    assert predicted(generated_tokens=250).total_s == pytest.approx(3 * 5.5), "100 a step"
+    assert predicted(generated_tokens=2500).total_s == pytest.approx(8 * 5.5)
+
+
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_a_pipeline_waits_for_the_longer_part(staleness: int) -> None:
     found = predicted(cluster={"staleness": staleness})

@@ -522,6 +522,16 @@ def test_a_finished_run_that_is_resumed_changes_nothing(config: TrainConfig, und
     assert not [event for event in heard if isinstance(event, StepReport)]
 
 
+def test_a_budget_of_generated_tokens_ends_a_run(undisturbed: Path, config: TrainConfig, tmp_path: Path) -> None:
+    spent = [sum(line["usage"][role]["completion_tokens"] for role in line["active"]) for line in metrics(undisturbed)]
+    for steps, budget in ((1, spent[0]), (3, sum(spent[:2]) + 1), (3, sum(spent[:3]))):
+        budgeted = config.model_copy(update={"generated_tokens": budget, "checkpoint_every": 5})
+        run(budgeted, tmp_path / "run", resume=True)
+        assert metrics(tmp_path / "run") == metrics(undisturbed)[:steps], "what metrics say is counted"
+        last = max((tmp_path / "run" / "checkpoints").glob("step-*"))
+        assert int(last.name.removeprefix("step-")) == steps, "one is written at the end"
+
+
 def test_two_processes_cannot_train_in_one_folder(config: TrainConfig, tmp_path: Path) -> None:
     hold = (
         "import pathlib, sys; from trainer.disk.checkpoint import writing\n"
