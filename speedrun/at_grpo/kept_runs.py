@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from speedrun import starts
 from speedrun.at_grpo.matchups import ARMS, START
-from speedrun.at_grpo.playing_runs import PLAYED, RL, Job, Settings, in_todays_terms, made_by
+from speedrun.at_grpo.playing_runs import PLAYED, RL, SEEN, Job, Settings, in_todays_terms, made_by
 from speedrun.kept import code_of_project, read_as, write
 from speedrun.side_by_side import each, run_in_process
 from trainer.disk import agree, read_records
@@ -44,6 +44,8 @@ class KeptRun(BaseModel):
     """By set of levels."""
     steps: list[StepReport] = []
     """Of its RL, if it had any."""
+    watched: list[StepReport] = []
+    """What its checkpoints were like at validation levels, if they played."""
 
 
 def kept_at(job: Job, kept: Path) -> Path:
@@ -52,14 +54,18 @@ def kept_at(job: Job, kept: Path) -> Path:
 
 def kept_of(job: Job, settings: Settings, out: Path, start: str) -> KeptRun:
     own = job.folder(out)
-    metrics = own / RL / METRICS
     return KeptRun(
         made_by=made_by(job, settings),
         start=start,
         code=code_of_project(),
         played={each.name: _played(each) for each in sorted((own / PLAYED).glob("*"))},
-        steps=[step for _, step in read_records(metrics, StepReport)] if metrics.exists() else [],
+        steps=_reports(own / RL / METRICS),
+        watched=_reports(own / SEEN / METRICS),
     )
+
+
+def _reports(metrics: Path) -> list[StepReport]:
+    return [step for _, step in read_records(metrics, StepReport)] if metrics.exists() else []
 
 
 def _played(folder: Path) -> list[Played]:

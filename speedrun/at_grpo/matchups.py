@@ -12,6 +12,8 @@ from speedrun.at_grpo.levels import PLANNER, TOOL, GameName
 
 START = "start"
 """What every arm of a game and seed begins from: the policy that was taught on their cold start."""
+WATCHED = ("checkpoint_every=5", "checkpoints_kept=1000")
+"""Of arms whose checkpoints play validation levels."""
 NO_TREE = ('rollout.branching="none"', 'credit="tree"')
 FACTORS = (0.5, 1.0, 2.0)
 """That the recipe's learning rate is tried times."""
@@ -27,6 +29,8 @@ class Arm:
     share: float = 1.0
     """Of the budget of generated tokens."""
     learns: bool = True
+    watched: bool = False
+    """Whether all of its checkpoints play validation levels, one reply at a time."""
     apart: bool = False
     """Whether tools and planner have a policy each."""
     played_by: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -49,8 +53,8 @@ ARMS: Mapping[str, Arm] = {
     "MAS": Arm(learns=False),
     "single agent + GRPO": Arm(tools=0, overrides=(*NO_TREE, "rollout.executions=8")),
     GRPO: Arm(overrides=(*NO_TREE, "rollout.executions=4")),
-    SHARED: Arm(),
-    APART: Arm(apart=True),
+    SHARED: Arm(overrides=WATCHED, watched=True),
+    APART: Arm(overrides=WATCHED, watched=True, apart=True),
     "tool alone": Arm(tools=0, acts=TOOL, share=0.5, rates_of="planner alone"),
     "planner alone": Arm(tools=0, share=0.5),
     "each alone, put together": Arm(

@@ -4,6 +4,7 @@
     OUT/GAME/seed-S/start/policy/...     what all arms begin from; kept, too (`speedrun.starts`)
     OUT/GAME/seed-S/start/played/...     attempts at validation levels with it, by teams of each size
     OUT/GAME/seed-S/ARM/rl/...           an arm's run
+    OUT/GAME/seed-S/ARM/watched/...      its checkpoints at validation levels (`speedrun.at_grpo.watched_steps`)
     OUT/GAME/seed-S/ARM/played/SET/...   attempts at held-out levels: sampled, greedy, detours
     OUT/tuning/GAME/seed-S/ARM at F/...  an arm with F times the recipe's learning rate, at the validation levels only
 
@@ -37,6 +38,7 @@ from speedrun import phases, starts
 from speedrun.at_grpo.levels import GAMES, PLANNER, GameName, levels, program
 from speedrun.at_grpo.matchups import ARMS, START, Arm, tools_in
 from speedrun.at_grpo.player import Teacher
+from speedrun.at_grpo.watched_steps import watch
 from speedrun.settings import RECIPES, SpeedrunSettings
 from speedrun.tiny_policy import Architecture
 from tasks import Problem
@@ -45,12 +47,14 @@ from trainer.config import Roles, RolloutConfig, TrainConfig, read_config
 from trainer.disk import only_writer
 from trainer.evaluate import EvalSettings, evaluate
 from trainer.rollout import derived_seed
-from trainer.run import OneProcess, local_engine
+from trainer.run import CHECKPOINTS, OneProcess, local_engine
 from trainer.sft import MODEL, ChatRow, SFTSettings
 from workflow.completion import Sampling
 
-RL, PLAYED, TUNING = "rl", "played", "tuning"
+RL, PLAYED, TUNING, SEEN = "rl", "played", "tuning", "watched"
 SAMPLED, GREEDY, DETOURS, VALIDATION = "sampled", "greedy", "detours", "validation"
+WATCHED_LEVELS = 100
+"""Of the validation levels, that checkpoints play."""
 AT_ONCE = 64
 """Games of the cold start."""
 
@@ -291,6 +295,15 @@ async def _policies(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -
     data = (job.seed_folder(out) / "levels" / "train.jsonl").resolve()
     config = rl_config(job, settings, tuned, data, source.resolve())
     models = await phases.reinforce(OneProcess(config, sandbox), own / RL, lambda _: None)
+    if arm.watched and not job.tuning:
+        problems = levels_of(job, settings, out, VALIDATION)[:WATCHED_LEVELS]
+        alone = config.model_copy(
+            update={
+                "rollout": config.rollout.model_copy(update={"branching": None, "executions": 1}),
+                "credit": "tree",
+            }
+        )
+        await watch(alone, own / RL / CHECKPOINTS, problems, job.seed, own / SEEN, sandbox)
     return {agent: models[name] for agent, name in config.roles.agents.items()} or {"": models["p0"]}
 
 

@@ -14,13 +14,16 @@ from statistics import fmean
 from speedrun.at_grpo import start_gate
 from speedrun.at_grpo.kept_runs import KeptRun
 from speedrun.at_grpo.levels import GAMES, GameName
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, Comparison
-from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED
+from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, NO_TREE, Comparison
+from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, WATCHED_LEVELS
 from speedrun.intervals import Rates, interval, paired
 from speedrun.pages import moving, rates_table
 from trainer.run import StepReport
 from viewer.charts import Series, Spec, Steps, beside, dots, png
 from viewer.charts import lines as charted
+
+LEAST = 4
+"""Points of a curve, to say whether it moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,31 @@ class System:
     def learned(self) -> bool:
         return any(run.steps for run in self.runs)
 
+    @property
+    def parts(self) -> bool:
+        """Whether its RL goes on with one of K replies, so that what it solves there is no measure of the policy."""
+        return not {*NO_TREE, 'rollout.branching="none"'} & {*ARMS[self.name].overrides}
+
+    @property
+    def watched(self) -> list[int]:
+        """The steps after which the checkpoints of all seeds were looked at."""
+        steps = [{report.step for report in run.watched} for run in self.runs]
+        return sorted(set.intersection(*steps)) if steps else []
+
     def curve(self, value: Callable[[StepReport], float | None]) -> list[float]:
-        """The mean over the seeds that have the value, at each step; NaN where none has."""
-        steps = ([value(step) for step in steps] for steps in zip(*(run.steps for run in self.runs), strict=True))
-        known = ([each for each in values if each is not None] for values in steps)
-        return [fmean(values) if values else nan for values in known]
+        """The mean over the seeds that have the value, at each step that all seeds made; NaN where none has."""
+        return _means(value, [run.steps for run in self.runs])
+
+    def seen(self, value: Callable[[StepReport], float | None]) -> list[float]:
+        """The same at the `watched` steps."""
+        steps = self.watched
+        return _means(value, [[report for report in run.watched if report.step in steps] for run in self.runs])
+
+
+def _means(value: Callable[[StepReport], float | None], runs: Sequence[Sequence[StepReport]]) -> list[float]:
+    steps = ([value(step) for step in steps] for steps in zip(*runs, strict=False))
+    known = ([each for each in values if each is not None] for values in steps)
+    return [fmean(values) if values else nan for values in known]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +106,9 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
         lines += ["", *_differences(comparison, each.systems)]
         lines += ["", *start_gate.table(each.before)] if each.before else []
         if any(system.learned for system in each.systems):
-            lines += ["", *budgets(each.systems), "", *_curves(each.systems)]
+            lines += ["", *budgets(each.systems)]
+            moves = _curves(each.systems)
+            lines += ["", *moves] if moves else []
         if each.rates:
             lines += ["", *tuned(each)]
         if name == "curves":
@@ -161,22 +186,23 @@ def budgets(systems: Sequence[System]) -> list[str]:
 
 
 def _curves(systems: Sequence[System]) -> list[str]:
+    """Those of arms that part are of their checkpoints, and left out where these were not looked at."""
     lines = [
-        "On training levels, in the first and in the last quarter of the steps. Change: the last quarter less that "
-        "before it, and two standard errors of that. Beyond them a curve still moves; within them it may. Runs that "
-        "part go on with the best of K replies, and solve more for that.",
+        "In the first and in the last quarter of the steps: on training levels; of arms that go on with one of K "
+        f"replies, checkpoints on {WATCHED_LEVELS} validation levels, one reply at a time. Change: the last quarter "
+        "less that before it, and two standard errors of that. Beyond them a curve still moves; within them it may.",
         "",
         "| | solved, first | solved, last | change |",
         "|---|---|---|---|",
     ]
     for system in systems:
-        if system.learned:
-            solved = system.curve(lambda step: step.correct)
-            quarter = max(len(solved) // 4, 1)
+        solved = (system.seen if system.parts else system.curve)(lambda step: step.correct)
+        if system.learned and len(solved) >= LEAST:
+            quarter = max(len(solved) // 4, 2)
             moved, bound = moving(solved, quarter)
             said = f"{moved:+.3f} ± {bound:.3f}{', still moves' if abs(moved) > bound else ''}"
             lines.append(f"| {system.name} | {fmean(solved[:quarter]):.3f} | {fmean(solved[-quarter:]):.3f} | {said} |")
-    return lines
+    return lines if len(lines) > 4 else []
 
 
 def tuned(shown: Shown) -> list[str]:
@@ -197,23 +223,29 @@ def tuned(shown: Shown) -> list[str]:
 
 
 def _agents(shown: Shown, folder: Path) -> list[str]:
-    """Each agent's reward and the turns to solve, over the steps."""
-    found: list[str] = []
+    """Levels solved, each agent's reward and the turns to solve, over the steps."""
+    found = [
+        f"Each checkpoint, and step 0, on the same {WATCHED_LEVELS} validation levels, one reply at a time, in the "
+        "mean over the seeds. Rewards are those of turns.",
+        "",
+    ]
     for system in shown.systems:
-        agents = sorted({agent for run in system.runs for step in run.steps for agent in step.agents})
+        agents = sorted({agent for run in system.runs for step in run.watched for agent in step.agents})
         rewards = {
-            agent: system.curve(lambda step, agent=agent: step.agents[agent].reward if agent in step.agents else None)
+            agent: system.seen(lambda step, agent=agent: step.agents[agent].reward if agent in step.agents else None)
             for agent in agents
         }
-        turns = {"turns to solve": system.curve(lambda step: step.turns_to_solve)}
-        assert ARMS[system.name].learns
+        steps = Steps(spans=[(step, step) for step in system.watched])
+        panels = [
+            _over(steps, "share solved", {"levels solved": system.seen(lambda step: step.correct)}),
+            _over(steps, "reward of a turn", rewards),
+            _over(steps, "turns", {"turns to solve": system.seen(lambda step: step.turns_to_solve)}),
+        ]
         picture = f"curves-{shown.game}-{'apart' if ARMS[system.name].apart else 'shared'}.png".replace("_", "-")
-        panels = [_over_steps("reward of a turn", rewards), _over_steps("turns", turns)]
         png(beside(panels, system.name), folder / picture)
-        found += [f"![{system.name}: rewards and turns]({picture})", ""]
+        found += [f"![{system.name}: levels solved, rewards and turns]({picture})", ""]
     return found[:-1]
 
 
-def _over_steps(name: str, series: Mapping[str, Sequence[float]]) -> Spec:
-    steps = Steps.single(max(map(len, series.values()), default=0))
+def _over(steps: Steps, name: str, series: Mapping[str, Sequence[float]]) -> Spec:
     return charted(steps, [Series(name=line, values=values) for line, values in series.items()], value_title=name)

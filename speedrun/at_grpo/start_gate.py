@@ -31,8 +31,8 @@ def check(game: GameName, found: Solved) -> None:
         if not LOW <= (mean := fmean(found[count])) <= HIGH:
             what = "raise" if mean > HIGH else "lower"
             wrong.append(
-                f"{game}, {name} ({count} of its agents): {mean:.3f} of the validation levels are solved before RL, not "
-                f"{LOW} to {HIGH}. Fix: {what} the teacher's chances of a mistake, GAMES[{game!r}].chances in "
+                f"{game}, {name} ({count} of its agents): {mean:.3f} of the validation levels are solved before RL, "
+                f"not {LOW} to {HIGH}. Fix: {what} the teacher's chances of a mistake, GAMES[{game!r}].chances in "
                 "speedrun/at_grpo/levels.py"
             )
     if wrong:

@@ -134,6 +134,14 @@ def newly_filled(step: Step[SudokuState]) -> int:
     return len(step.after.filled - step.before.filled)
 
 
+def newly_written(step: Step[SudokuState]) -> int:
+    """Cells that hold another digit than before: none where all edits clear cells, or leave them as they were."""
+    return sum(
+        bool(step.after.cells[r][c]) and step.after.cells[r][c] != step.before.cells[r][c]
+        for r, c in _cells(step.before.side)
+    )
+
+
 def blanks(grid: Grid) -> int:
     return sum(not digit for row in grid for digit in row)
 

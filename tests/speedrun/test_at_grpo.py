@@ -308,9 +308,11 @@ def system(name: str, solved: int, learns: bool = True, tokens: int = 50) -> Sys
                                       "usage": {"executor": Tokens(tokens)}})
         for n in range(8)
     ]  # fmt: skip
-    return System(
-        name, [KeptRun.model_construct(made_by={}, code=name[:1], played=played, steps=steps if learns else [])] * 3
+    watched = [step.model_copy(update={"step": 5 * step.step, "correct": 0.4}) for step in steps]
+    run = KeptRun.model_construct(
+        code=name[:1], played=played, steps=steps if learns else [], watched=watched if ARMS[name].watched else []
     )
+    return System(name, [run] * 3)
 
 
 def rates(solved: int) -> Rates:
@@ -369,7 +371,9 @@ def test_a_page_by_hand(tmp_path: Path) -> None:
     assert "| AT-GRPO, shared | 8 | 32 | 160 | 400 | 25.0% |" in page
     assert "| MAS | 8 |" not in page
     # 0 to 0.7 in eight steps: 0.05 and 0.65, 0.45 before; variances 0.005 of two each
-    assert "| AT-GRPO, shared | 0.050 | 0.650 | +0.200 ± 0.141, still moves |" in page
+    assert "| no tree | 0.050 | 0.650 | +0.200 ± 0.141, still moves |" in page
+    assert "| AT-GRPO, shared | 0.400 | 0.400 | +0.000 ± 0.000 |" in page, "its checkpoints, one reply at a time"
+    assert "| K=2 | 0." not in page.partition("first and in the last quarter")[2], "nobody looked at them"
     assert "| AT-GRPO, shared | 0.200 | **0.400** |" in page
     assert "the last one that was tried" not in page
     assert "The runs are of 6 versions of the project's code." in page  # M A K f r n

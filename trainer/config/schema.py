@@ -54,7 +54,7 @@ class TrainConfig(Section):
     stage_length: Count = STAGE_LENGTH
     """K; 30 as in section 4.1."""
     steps: Count = 300
-    generated_tokens: Count | None = None
+    generated_tokens: int | None = Field(default=None, ge=1)
     """A budget: training ends after the step with which the roles that learned have generated as many tokens, and after
     `steps` at the latest. So arms that are compared spend alike."""
     credit: RuleName = "tree"

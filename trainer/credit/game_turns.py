@@ -3,7 +3,8 @@
 What an agent did is read off the path of its run and played again: what it acted, or else what it proposed, if the
 action is its own. One that acts is scored as the paper's planner, one that proposes as its tool; a proposal's team
 reward is that of the position it would lead to. Where the paper leaves a choice: a list scores only as a whole, and
-what does nothing has no progress, also where nothing got worse.
+what does nothing has no progress, also where nothing got worse; in Sudoku that, and what only clears cells, is no legal
+move either, for a grid of givens could be repeated for ever.
 How games are played is in `tasks.environments`; how team and local part are added up is said by
 `trainer.credit.turn_reward`.
 """
@@ -34,6 +35,7 @@ from workflow.trace import RewardTerm
 
 FORMAT, PLAY, PROGRESS = 0.1, 0.1, 0.8
 """The weights of all games, for planner and tool."""
+NOTHING_WRITTEN = "no cell holds another digit than before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +111,22 @@ def _local(move: Move | None, shaping: Shaping) -> list[RewardTerm]:
     if not step.readable:
         return [read]
     name, good, reason = _progress(move)
-    plays = move.ran if move.proposed and isinstance(step.after, SudokuState) else step.legal
-    said = step.wrong or ("legal" if plays else "its code failed")
+    if isinstance(step.after, SudokuState):
+        plays = move.ran if move.proposed else step.legal and bool(_written(step))
+        said = step.wrong or ("legal" if plays else "its code failed" if move.proposed else NOTHING_WRITTEN)
+    else:
+        plays, said = step.legal, step.wrong or "legal"
     return [
         read,
         RewardTerm(name="legal", value=float(plays), weight=PLAY, reason=said),
         RewardTerm(name=name, value=good, weight=PROGRESS, reason=reason),
     ]
+
+
+def _written(step: Step[State]) -> int:
+    assert isinstance(step.before, SudokuState)
+    assert isinstance(step.after, SudokuState)
+    return sudoku.newly_written(Step(step.before, step.after, step.action, step.applied))
 
 
 def _progress(move: Move) -> tuple[str, float, str]:
@@ -126,6 +137,8 @@ def _progress(move: Move) -> tuple[str, float, str]:
     if not step.legal:
         return "progress", 0.0, "not all of it is legal"
     if isinstance(before, SudokuState) and isinstance(after, SudokuState):
+        if not _written(step):
+            return "progress", 0.0, NOTHING_WRITTEN
         if move.proposed:
             return "edits", 1.0, "all edits are legal"
         cells, filled = len(after.cells) ** 2, sudoku.newly_filled(Step(before, after, step.action, step.applied))

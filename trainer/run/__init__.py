@@ -25,7 +25,7 @@ from trainer.run.runtime import (
     write_each,
 )
 from trainer.run.sizes import NUMBER_BYTES, ModelSize, UnknownSize, model_folder, model_size
-from trainer.run.step_report import StepReport, SyncReport
+from trainer.run.step_report import StepReport, SyncReport, Timings, step_report
 
 __all__ = [
     "CHECKPOINTS",
@@ -52,6 +52,7 @@ __all__ = [
     "StepReport",
     "StepsLost",
     "SyncReport",
+    "Timings",
     "UnknownSize",
     "Watch",
     "backend_settings",
@@ -64,6 +65,7 @@ __all__ = [
     "needs_on",
     "plan",
     "scalars",
+    "step_report",
     "train",
     "trained_parameters",
     "vllm_options",

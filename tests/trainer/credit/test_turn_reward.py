@@ -99,6 +99,9 @@ def explained(reward: Rewarded) -> dict[str, float]:
             {"team": 1, "format": 1, "legal": 1, "filled": 0.25},
         ),
         (SUDOKU, "[[4, 1, 1]]", 0.1, {"team": 0, "format": 1, "legal": 0, "progress": 0}),
+        (SUDOKU, "[[1, 1, 1]]", 0.1, {"team": 0, "format": 1, "legal": 0, "progress": 0}),  # a given as it is
+        (SUDOKU, "[[4, 1, 0]]", 0.1, {"team": 0, "format": 1, "legal": 0, "progress": 0}),  # still blank
+        (PATH, '["R", "R", "D", "D", "D"]', 2.0 - 0.8, {"team": 1, "format": 1, "legal": 1, "shortest": 0}),
     ],
 )
 def test_who_acts_is_scored_as_the_planner(problem: Problem, reply: str, total: float, terms: dict[str, float]) -> None:
@@ -117,6 +120,9 @@ def test_who_acts_is_scored_as_the_planner(problem: Problem, reply: str, total: 
         (PATH, "[]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),
         (SOKOBAN, '["R", "R"]', 0.5 + 1.0, {"team": 0.5, "format": 1, "legal": 1, "potential": 1}),
         (SUDOKU, "[[4, 1, 4]]", 1.0, {"team": 0, "format": 1, "legal": 1, "edits": 1}),
+        (SUDOKU, "[[1, 1, 1], [2, 2, 4]]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),  # givens
+        (SUDOKU, "[[1,2,3,4],[3,4,1,2],[2,1,4,3],[0,0,0,0]]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),
+        (SUDOKU, "[[4, 1, 4], [1, 1, 1]]", 1.0, {"team": 0, "format": 1, "legal": 1, "edits": 1}),
         (SUDOKU, "[[4, 1, 4], [4, 2, 4]]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),  # nothing crashed
     ],
 )
@@ -126,6 +132,15 @@ def test_who_proposes_is_scored_as_the_tool(
     found = rewards(problem, reply)[0]
     assert explained(found) == pytest.approx(terms)
     assert found.total == pytest.approx(total)
+
+
+def test_a_digit_of_ones_own_that_is_cleared_or_repeated_is_no_progress() -> None:
+    wrong = "[[4, 4, 1]]"
+    for again in (wrong, "[[4, 4, 0]]"):
+        tool, planner = rewards(SUDOKU, "", wrong, again, again)[2:]
+        assert explained(tool) == {"team": 0, "format": 1, "legal": 1, "progress": 0}
+        assert explained(planner) == {"team": 0, "format": 1, "legal": 0, "progress": 0}
+    assert explained(rewards(SUDOKU, "", "[[4, 1, 4]]", "[[4, 1, 0], [4, 2, 3]]")[2])["edits"] == 1
 
 
 def test_eq_3_alpha_weighs_the_team() -> None:
