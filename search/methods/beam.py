@@ -52,7 +52,7 @@ async def beam(tree: Tree, guide: Guide, settings: BeamSettings) -> tuple[Node, 
     ended = [node for node in kept if node.end is not None] or [node for node in tree.nodes if node.end is not None]
     if not ended:  # the budget has something left, or nothing
         return await as_far(tree, kept[0], guide), spent
-    return min(ended, key=_worst_last), spent or tree.cut
+    return min(ended, key=_worst_last), spent
 
 
 def _worst_last(node: Node) -> tuple[float, float, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 
@@ -71,13 +70,6 @@ class Spent:
             raise BudgetSpent("tokens")
         if budget.wall_s is not None and self.seconds >= budget.wall_s:
             raise BudgetSpent("wall_s")
-
-    def fit(self, budget: Budget) -> float:
-        """How many calls may still be drawn; by tokens as many as their mean so far lets expect."""
-        calls = math.inf if budget.agent_calls is None else budget.agent_calls - self.agent_calls
-        if budget.tokens is None or not self.generated:
-            return calls
-        return min(calls, math.ceil((budget.tokens - self.generated) * self.agent_calls / self.generated))
 
     def drew(self, reply: Completion | Failure) -> None:
         self.agent_calls += 1

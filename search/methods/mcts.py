@@ -152,7 +152,7 @@ async def mcts(tree: Tree, guide: Guide, settings: MctsSettings, outcomes: Guide
     found where it had come to none."""
     try:
         await guided(tree, guide, settings, outcomes)
-        return await run_on(tree, best_path(tree), guide), tree.cut
+        return await run_on(tree, best_path(tree), guide), ""
     except BudgetSpent as spent:
         found = best_path(tree, ended=True)
         return found if found.end is not None else await as_far(tree, best_path(tree), guide), spent.kind

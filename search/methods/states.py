@@ -50,10 +50,9 @@ class TreeLog(Protocol):
 
 
 class Tree:
-    """A budget of calls or tokens changes nothing until it runs out: while no run has ended, and drawing a state's
-    replies once more would not fit after what is drawn next, one path is first run to its end from the best state.
-    Nobody knows how long a level takes, so under a clock that path comes before all else. Its replies are the first
-    children that any search would have there, and become them as soon as one expands these states."""
+    """With a budget the first path comes first: each state's first reply, on to the end of that run. What is drawn for
+    it is the first child that any search would have there, and becomes it as soon as one expands that state. So the
+    tree is the one without a budget, as far as the budget goes, and where one run fits there is an answer."""
 
     def __init__(self, space: Space, *, budget: Budget | None = None, log: TreeLog | None = None) -> None:
         self.space, self.budget, self.log = space, budget or Budget(), log
@@ -66,75 +65,35 @@ class Tree:
         """The first path, as far as it has come."""
         self._ahead: dict[Node, Node] = {}
         """Of those, the ones that are not in the tree yet, by their parent."""
-        self._arrived: dict[Node, End | None] = {}
-        """Where their runs come, which the search has not asked yet."""
-        self._an_end = False
-        """Whether any run has ended."""
-        self.cut = ""
-        """Which budget had no room for all replies of a draw, where some were drawn."""
 
     async def start(self) -> None:
         """Raises `AsksNobody`, and `BudgetSpent` where not even the first path comes to its end."""
         [end] = await self.ends([self.root])
         if end is not None:
             raise AsksNobody(end.failure, end.answer)
-        if self.budget.wall_s is not None and not self._first:
-            await self._run_first(self.root)
+        if self.budget != Budget() and not self._first:
+            await self._run_first()
 
-    async def _run_first(self, node: Node) -> None:
-        """From this state, which waits, to the end of a run."""
-        self._first = node.path
-        while node.end is None and self._arrived.get(node) is None:
-            node = await self._ahead_of(node)
-            self._first.append(node)
-            if not node.seen:
-                self._arrived[node] = await self._in_time(self._end(node))
-        self._an_end = True
-
-    async def _end(self, node: Node) -> End | None:
-        return self._arrived[node] if node in self._arrived else await self.space.end(node)
-
-    async def _ahead_of(self, node: Node) -> Node:
-        """Its first child, which is not in the tree yet."""
-        if node not in self._ahead:
+    async def _run_first(self) -> None:
+        node = self.root
+        while node.end is None:
             self.spent.may_draw(self.budget, 1)
             [action] = await self._in_time(self.space.draw(node, 1))
             self.spent.drew(action.reply)
-            self._ahead[node] = Node(-1, node, action, 0, likelihood(action.reply))
-        return self._ahead[node]
-
-    async def _keep_for_an_end(self, nodes: Sequence[Node], count: int) -> None:
-        """Where no run has ended, and this draw and then a state's replies once more do not fit: run a path on from the
-        first of these states to its end."""
-        if self._an_end or count == 1:
-            return
-        if self.budget.tokens is not None and not self.spent.agent_calls:  # how long a reply is
-            await self._ahead_of(nodes[0])
-        if sum(self._missing(nodes, count)) + count > self.spent.fit(self.budget):
-            await self._run_first(nodes[0])
+            child = self._ahead[node] = Node(-1, node, action, 0, likelihood(action.reply))
+            self._first.append(child)
+            child.end = await self._in_time(self.space.end(child))
+            child.seen = True
+            node = child
 
     def first_end(self) -> Node:
-        """The terminal state of the first path, the root where it came to none."""
-        self.take_in_all()
-        last = self._first[-1] if self._first else self.root
-        if self._arrived.get(last) is None:
-            return self.root
-        self._known(last)
-        return last
-
-    def take_in_all(self) -> None:
-        """What the search has not come to of the first path: all that was drawn is in the tree."""
-        new = [self._take_in(self._ahead.pop(parent)) for parent in list(self._ahead)]
+        """The terminal state of the first path, the root where it came to none. What the search has not come to of it
+        is taken into the tree: all that was drawn is there."""
+        for node in self._first:
+            if node.parent in self._ahead:
+                self._take_in(self._ahead.pop(node.parent))
         self._tell()
-        for node in new:
-            if node in self._arrived:
-                self._known(node)
-
-    def _known(self, node: Node) -> None:
-        if not node.seen:
-            node.end, node.seen = self._arrived[node], True
-            if self.log is not None:
-                self.log.arrived(node)
+        return self._first[-1] if self._first and self._first[-1].end is not None else self.root
 
     async def ends(self, nodes: Sequence[Node]) -> list[End | None]:
         """How the runs of these states end; None where they go on. Runs are made once. Raises `BudgetSpent` where they
@@ -142,7 +101,7 @@ class Tree:
         new = list(dict.fromkeys(node for node in nodes if not node.seen))
         late: Sequence[Node] = ()
         if new:
-            tasks = [asyncio.ensure_future(self._end(node)) for node in new]
+            tasks = [asyncio.ensure_future(self.space.end(node)) for node in new]
             left = self.spent.left_s(self.budget)
             try:
                 done, _ = await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_EXCEPTION)
@@ -150,7 +109,6 @@ class Tree:
                 for node, task in zip(new, tasks, strict=True):
                     if task in done:
                         node.end, node.seen = task.result(), True
-                        self._an_end = self._an_end or node.end is not None
                         if node.id < self._logged and self.log is not None:
                             self.log.arrived(node)
             finally:
@@ -164,13 +122,11 @@ class Tree:
     ) -> list[list[Node]]:
         """`count` further children for each of these states, which wait; drawn together, scored together.
 
-        With `merge` replies of equal text are one child; with `virtual` it begins with N = 1 and W = V. Where calls
-        are left for some of them, these are drawn, evenly, and `cut` says so. Raises `BudgetSpent` where not one of
-        each may be drawn, or they were not in time. Where they were not scored in time, they are there, and their
-        value is unknown.
+        With `merge` replies of equal text are one child; with `virtual` it begins with N = 1 and W = V. Raises
+        `BudgetSpent` where they may not be drawn, or were not in time. Where they were not scored in time, they are
+        there, and their value is unknown.
         """
-        await self._keep_for_an_end(nodes, count)
-        missing = self._missing(nodes, count)
+        missing = [count - (node in self._ahead) for node in nodes]
         self.spent.may_draw(self.budget, sum(missing))
         works = [self._draw(node, each) for node, each in zip(nodes, missing, strict=True)]
         drawn = await self._in_time(together(works))
@@ -188,21 +144,6 @@ class Tree:
             raise
         self._tell()
         return grown
-
-    def _missing(self, nodes: Sequence[Node], count: int) -> list[int]:
-        """How many replies to draw at each, of those that are left."""
-        missing = [count - (node in self._ahead) for node in nodes]
-        left = None if self.budget.agent_calls is None else self.budget.agent_calls - self.spent.agent_calls
-        if left is None or not self._an_end or sum(missing) <= left:
-            return missing
-        ahead = [int(node in self._ahead) for node in nodes]
-        while sum(missing) > left:
-            at = max(range(len(nodes)), key=lambda one: (missing[one] + ahead[one], one))
-            missing[at] -= 1
-        if min(have + more for have, more in zip(ahead, missing, strict=True)) < 1:
-            raise BudgetSpent("agent_calls")
-        self.cut = "agent_calls"
-        return missing
 
     async def score(self, guide: Values, nodes: Sequence[Node]) -> list[float]:
         """What the guide says of them. Raises `BudgetSpent` where it does not in time."""

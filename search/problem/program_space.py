@@ -47,7 +47,7 @@ class ProgramSpace:
         self._decisions: dict[Node, Decision] = {}
         self._ends: dict[Node, Path | Run] = {}
         """Runs that failed are kept: one that its clock ended may go further when it is made once more."""
-        self._unsteady: set[Node] = set()
+        self._unsteady: set[int] = set()
         self.spent = Spent()
         """On all replies that came, those too that came with some that a budget did not wait for."""
         self._numbered: Counter[str] = Counter()
@@ -72,7 +72,7 @@ class ProgramSpace:
         position = await retried(partial(self._position, node), self._retries)
         late = isinstance(position, Ended) and position.run.failure is not None and position.run.failure.kind == LIMIT
         if late or any(isinstance(step, CodeStep) for step in position.path.steps):
-            self._unsteady.add(node)
+            self._unsteady.add(node.id)
         if isinstance(position, Decision):
             self._decisions[node] = position
             return None
@@ -95,7 +95,7 @@ class ProgramSpace:
     def may_differ(self, node: Node) -> bool:
         """Whether a run that comes here with the same replies may find something else, as code has run on the way, or
         time ran out."""
-        return node in self._unsteady
+        return node.id in self._unsteady
 
     def request(self, node: Node) -> CompletionRequest:
         """What is asked at a state that waits."""

@@ -211,7 +211,7 @@ async def search(
         case "mcts":
             assert guide is not None
             node, spent = await mcts(tree, guide, settings.mcts, outcomes)
-    tree.take_in_all()
+    tree.first_end()
     if writer is not None:
         writer.chosen(node, spent)
     seconds = tree.spent.seconds

@@ -83,7 +83,7 @@ def test_the_answer_its_path_and_what_it_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "stopped", "calls"),
     [
-        (("--agent-calls", "7"), "agent_calls", 7),
+        (("--agent-calls", "7"), "agent_calls", 6),
         (("--tokens", "10"), "tokens", 4),
         (("--agent-calls", "2"), "agent_calls", 2),
         (("--wall", "0.3"), "wall_s", None),
