@@ -6,6 +6,7 @@ Values only. How a tree grows is in `states`, which child a search goes to in th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 
 from workflow.completion import Completion
 from workflow.failures import Failure
@@ -113,6 +114,18 @@ def likelihood(reply: Reply) -> float | None:
     if isinstance(reply, Failure) or not reply.logprobs:
         return None
     return sum(reply.logprobs) / len(reply.logprobs)
+
+
+def psi_of(action: Action) -> float | None:
+    """`likelihood`. Raises `SearchRefused` where the engine's numbers are none, as NaN would win any comparison."""
+    psi = likelihood(action.reply)
+    if psi is not None and not isfinite(psi):
+        engine = action.reply.model if isinstance(action.reply, Completion) else ""
+        raise SearchRefused(
+            f"engine {engine or 'without a name'} gave agent {action.agent!r} (call {action.key}) log-probabilities "
+            f"whose mean is {psi}. Fix: an engine that gives finite ones, or none"
+        )
+    return psi
 
 
 def said_by(reply: Reply) -> tuple[str | None, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from search.methods.budget import Budget, BudgetSpent, Spent
-from search.methods.nodes import Action, AsksNobody, End, Node, likelihood, said_by
+from search.methods.nodes import Action, AsksNobody, End, Node, psi_of, said_by
 
 Result = TypeVar("Result")
 
@@ -80,7 +80,7 @@ class Tree:
             self.spent.may_draw(self.budget, 1)
             [action] = await self._in_time(self.space.draw(node, 1))
             self.spent.drew(action.reply)
-            child = self._ahead[node] = Node(-1, node, action, 0, likelihood(action.reply))
+            child = self._ahead[node] = Node(-1, node, action, 0, psi_of(action))
             self._first.append(child)
             child.end = await self._in_time(self.space.end(child))
             child.seen = True
@@ -186,7 +186,7 @@ class Tree:
                 if same not in grown:
                     grown.append(same)
                 continue
-            node = self._take_in(Node(-1, parent, action, len(parent.children), likelihood(action.reply)))
+            node = self._take_in(Node(-1, parent, action, len(parent.children), psi_of(action)))
             grown.append(node)
             said[said_by(action.reply)] = node
         return grown

@@ -312,3 +312,11 @@ def test_settings_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
 def test_an_outcome_model_that_is_mixed_in_must_be_there() -> None:
     with pytest.raises(SearchRefused, match="--orm"):
         asyncio.run(guided(Tree(ToySpace(TWO_BY_TWO)), ToyGuide({}), MctsSettings(mix=0.5)))
+
+
+@pytest.mark.parametrize("psi", [math.nan, -math.inf, math.inf])
+@pytest.mark.parametrize("budget", [None, Budget(agent_calls=2)])
+def test_log_probabilities_that_are_none_stop_a_search(psi: float, budget: Budget | None) -> None:
+    space = ToySpace({"a": {"a1": 1}, "b": {"b1": 1}}, psi={"a": psi, "b": -0.1, "a1": -0.1, "b1": -0.1})
+    with pytest.raises(SearchRefused, match=rf"engine .* agent 'A0' \(call w/A#0\).* {psi}\. Fix"):
+        asyncio.run(mcts(Tree(space, budget=budget), Likelihood(), MctsSettings(children=2)))
