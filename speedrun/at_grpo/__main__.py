@@ -77,7 +77,9 @@ def compare(
     arms = list(comparison.systems)
     arms += [arm for system in arms for arm, _ in ARMS[system].played_by.values() if arm not in arms]
     teams = [ARMS[name].tools + 1 for name in arms]
-    before = {game: _before(game, seeds, teams, settings, out, workers, kept) for game in comparison.games}
+    before: dict[GameName, start_gate.Solved] = {
+        game: _before(game, seeds, teams, settings, out, workers, kept) for game in comparison.games
+    }
     for game, solved in before.items():
         start_gate.check(game, solved)
     shown = []
