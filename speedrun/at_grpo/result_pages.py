@@ -172,10 +172,10 @@ def budgets(systems: Sequence[System]) -> list[str]:
             spent = [
                 len(steps) / count,
                 sum(step.questions for step in steps) / count,
-                sum(each.replies for step in steps for each in step.agents.values()) / count,
+                sum(step.lengths["executor"].count for step in steps if "executor" in step.lengths) / count,
                 sum(use.completion_tokens for step in steps for use in step.usage.values()) / count,
             ]
-            silent = fmean(each.silent for step in steps for each in step.agents.values())
+            silent = fmean(each for step in steps for each in _silent(step))
             lines.append(f"| {system.name} | {' | '.join(f'{value:,.0f}' for value in spent)} | {silent:.1%} |")
             tokens[system.name] = spent[-1] / ARMS[system.name].share
     most, least = max(tokens, key=tokens.__getitem__), min(tokens, key=tokens.__getitem__)
@@ -183,6 +183,11 @@ def budgets(systems: Sequence[System]) -> list[str]:
         share = "" if all(ARMS[name].share == 1 for name in tokens) else ", each measured by its part of the budget"
         lines += ["", f"{most} generated {tokens[most] / tokens[least]:.2f} times the tokens of {least}{share}."]
     return lines
+
+
+def _silent(step: StepReport) -> list[float]:
+    """Of each agent, or, where whole runs are rewarded, of all."""
+    return [each.silent for each in step.agents.values()] or list(step.silent.values())
 
 
 def _curves(systems: Sequence[System]) -> list[str]:
