@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from speedrun.at_grpo.player import Chances
 from tasks import Problem, read_task
-from tasks.environments import Knobs, PlanPathKnobs, SudokuKnobs, generate
+from tasks.environments import Knobs, PlanPathKnobs, PlanPathState, SudokuKnobs, generate, plan_path, reset
 from tasks.splits import Split
 
 GameName = Literal["plan_path", "sudoku"]
@@ -58,9 +59,42 @@ def program(tools: int, acts: str = PLANNER) -> str:
 
 def levels(path: Path, knobs: Knobs, count: int, seed: int, split: Split) -> list[Problem]:
     """Those that are in the file; drawn and written if there is none."""
+    return _written(path, lambda: generate(knobs, count, split=split, seed=seed, turns=TURNS))
+
+
+def direct_levels(path: Path, like: Sequence[Problem], knobs: Knobs, seed: int, split: Split) -> list[Problem]:
+    """The same for levels of Plan-Path without a detour: as many of each shortest path as among those that they are
+    `like`."""
+    return _written(path, lambda: _direct(like, knobs, seed, split))
+
+
+def _direct(like: Sequence[Problem], knobs: Knobs, seed: int, split: Split) -> list[Problem]:
+    assert isinstance(knobs, PlanPathKnobs)
+    wanted = Counter(moves for moves, _ in map(way, like))
+    found: list[Problem] = []
+    for moves, count in sorted(wanted.items()):
+        one = replace(knobs, least_distance=moves, most_distance=moves, detour=1.0)
+        drawn, asked = list[Problem](), 4 * count
+        while len(drawn) < count:  # the same seed gives the same ones, and more
+            drawn = [
+                each for each in generate(one, asked, split=split, seed=seed, turns=TURNS) if len({*way(each)}) == 1
+            ]
+            asked *= 2
+        found += drawn[:count]
+    return found
+
+
+def way(problem: Problem) -> tuple[int, int]:
+    """Moves of a shortest path, and the Manhattan distance, of a level of Plan-Path."""
+    state = reset(problem)
+    assert isinstance(state, PlanPathState)
+    return plan_path.distance(state), plan_path.manhattan_distance(state)
+
+
+def _written(path: Path, draw: Callable[[], list[Problem]]) -> list[Problem]:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        drawn = generate(knobs, count, split=split, seed=seed, turns=TURNS)
+        drawn = draw()
         beside = path.with_suffix(".tmp")
         beside.write_text("".join(problem.model_dump_json() + "\n" for problem in drawn), encoding="utf-8")
         beside.rename(path)

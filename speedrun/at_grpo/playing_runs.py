@@ -35,8 +35,18 @@ from engine.protocol import Engine
 from metaagent.opening import open_sandbox
 from sandbox.protocol import Sandbox
 from speedrun import phases, starts
-from speedrun.at_grpo.levels import GAMES, PLANNER, GameName, levels, program
-from speedrun.at_grpo.matchups import ARMS, START, Arm, tools_in
+from speedrun.at_grpo.levels import GAMES, PLANNER, GameName, direct_levels, levels, program
+from speedrun.at_grpo.matchups import (
+    ARMS,
+    DETOURS,
+    DIRECT,
+    GREEDY,
+    MISLEADING,
+    SAMPLED,
+    START,
+    Arm,
+    tools_in,
+)
 from speedrun.at_grpo.player import Teacher
 from speedrun.at_grpo.watched_steps import watch
 from speedrun.settings import RECIPES, SpeedrunSettings
@@ -52,7 +62,7 @@ from trainer.sft import MODEL, ChatRow, SFTSettings
 from workflow.completion import Sampling
 
 RL, PLAYED, TUNING, SEEN = "rl", "played", "tuning", "watched"
-SAMPLED, GREEDY, DETOURS, VALIDATION = "sampled", "greedy", "detours", "validation"
+VALIDATION = "validation"
 WATCHED_LEVELS = 100
 """Of the validation levels, that checkpoints play."""
 AT_ONCE = 64
@@ -143,6 +153,7 @@ def made_by(job: Job, settings: Settings) -> dict[str, Any]:
     if job.name in ARMS:
         found["program"] = program(ARMS[job.name].tools, ARMS[job.name].acts)
         found["taken"] = [made_by(each, settings) for each in job.taken]
+        found["levels"] = ARMS[job.name].levels
         found["played_by"] = dict(ARMS[job.name].played_by)
     if job.name in ARMS and ARMS[job.name].learns:
         found["rl"] = _written(rl_config(job, settings, Path("model"), Path("levels.jsonl"), Path("program.py")))
@@ -204,7 +215,9 @@ async def run(job: Job, settings: Settings, out: Path) -> None:
             sets = {VALIDATION: (levels_of(job, settings, out, VALIDATION), False)} if job.tuning else {
                 SAMPLED: (levels_of(job, settings, out, "test"), False),
                 GREEDY: (levels_of(job, settings, out, "test"), True),
-                **({DETOURS: (levels_of(job, settings, out, DETOURS), False)} if game.detours else {}),
+                **{
+                    name: (levels_of(job, settings, out, name), False) for name in (DETOURS, DIRECT) if game.detours
+                },
             }  # fmt: skip
             for name, (problems, greedy) in sets.items():
                 await _play(settings, arm, policies, problems, greedy, job.seed, sandbox, own / PLAYED / name)
@@ -216,18 +229,23 @@ def team(agents: int) -> str:
 
 
 def levels_of(job: Job, settings: Settings, out: Path, name: str) -> list[Problem]:
-    """Those of a job's game and seed: `cold`, `train`, `validation`, `test` or `detours`."""
-    game = GAMES[job.game]
+    """Those of a job's game and seed: `cold`, `train`, `validation`, `test`; where distance misleads `detours` and, to
+    learn from, `misleading`; `direct` ones of the same lengths as `detours`."""
+    game, folder = GAMES[job.game], job.seed_folder(out) / "levels"
+    if name == DIRECT:
+        like = levels_of(job, settings, out, DETOURS)
+        return direct_levels(folder / f"{name}.jsonl", like, game.knobs, job.seed, "test")
     count, split, place = {
         "cold": (settings.cold, "train", 0),
         "train": (settings.train, "train", 1),
         VALIDATION: (settings.validation, "validation", 2),
         "test": (settings.test, "test", 3),
         DETOURS: (settings.test, "test", 4),
+        MISLEADING: (settings.train, "train", 4),
     }[name]
-    knobs = game.detours if name == DETOURS else game.knobs
+    knobs = game.detours if name in (DETOURS, MISLEADING) else game.knobs
     assert knobs is not None
-    return levels(job.seed_folder(out) / "levels" / f"{name}.jsonl", knobs, count, 5 * job.seed + place, split)  # pyright: ignore[reportArgumentType]
+    return levels(folder / f"{name}.jsonl", knobs, count, 5 * job.seed + place, split)  # pyright: ignore[reportArgumentType]
 
 
 async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -> None:
@@ -291,8 +309,8 @@ async def _policies(job: Job, settings: Settings, out: Path, sandbox: Sandbox) -
     own = job.folder(out)
     source = own / "program.py"
     source.write_text(program(arm.tools, arm.acts), encoding="utf-8")
-    levels_of(job, settings, out, "train")
-    data = (job.seed_folder(out) / "levels" / "train.jsonl").resolve()
+    levels_of(job, settings, out, arm.levels)
+    data = (job.seed_folder(out) / "levels" / f"{arm.levels}.jsonl").resolve()
     config = rl_config(job, settings, tuned, data, source.resolve())
     models = await phases.reinforce(OneProcess(config, sandbox), own / RL, lambda _: None)
     if arm.watched and not job.tuning:

@@ -14,14 +14,25 @@ from statistics import fmean
 from speedrun.at_grpo import start_gate
 from speedrun.at_grpo.kept_runs import KeptRun
 from speedrun.at_grpo.levels import GAMES, GameName
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, NO_TREE, Comparison
-from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, WATCHED_LEVELS
+from speedrun.at_grpo.matchups import (
+    ARMS,
+    COMPARISONS,
+    DETOURS,
+    DIRECT,
+    FACTORS,
+    GREEDY,
+    NO_TREE,
+    SAMPLED,
+    Comparison,
+)
+from speedrun.at_grpo.playing_runs import WATCHED_LEVELS
 from speedrun.intervals import Rates, interval, paired
 from speedrun.pages import moving, rates_table
 from trainer.run import StepReport
 from viewer.charts import Series, Spec, Steps, beside, dots, png
 from viewer.charts import lines as charted
 
+SETS = {SAMPLED: "sampled", GREEDY: "greedy", DETOURS: "where distance misleads", DIRECT: "as far, without detours"}
 LEAST = 4
 """Points of a curve, to say whether it moves."""
 
@@ -99,8 +110,9 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
     ]
     for each in shown:
         picture = f"{name}-{each.game}.png".replace("_", "-")
-        solved = {system.name: [fmean(of.values()) for of in system.rates(SAMPLED)] for system in each.systems}
-        about = "share of held-out levels solved (dots: seeds, line: mean)"
+        levels = SAMPLED if SAMPLED in comparison.sets else comparison.sets[0]
+        solved = {system.name: [fmean(of.values()) for of in system.rates(levels)] for system in each.systems}
+        about = f"share of held-out levels solved, {SETS[levels]} (dots: seeds, line: mean)"
         png(dots(solved, title=GAMES[each.game].title, value_title=about), folder / picture)
         lines += ["", f"## {GAMES[each.game].title}", "", *_solved(each.systems), "", f"![Levels solved]({picture})"]
         lines += ["", *_differences(comparison, each.systems)]
@@ -124,16 +136,16 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
 
 
 def _solved(systems: Sequence[System]) -> list[str]:
-    detours = all(DETOURS in run.played for system in systems for run in system.runs)
+    others = [name for name in (DETOURS, DIRECT) if all(name in run.played for each in systems for run in each.runs)]
     lines = [
-        "| | sampled | seeds | greedy | turns to solve |" + " where distance misleads |" * detours,
-        "|---|---|---|---|---|" + "---|" * detours,
+        f"| {' | '.join(['', 'sampled', 'seeds', 'greedy', 'turns to solve', *map(SETS.__getitem__, others)])} |",
+        "|---|---|---|---|---|" + "---|" * len(others),
     ]
     for system in systems:
         own = ", ".join(f"{fmean(of.values()):.3f}" for of in system.rates(SAMPLED))
         turns = "" if system.turns is None else f"{system.turns:.2f}"
         cells = [interval(system.rates(SAMPLED)), own, interval(system.rates(GREEDY)), turns]
-        cells += [interval(system.rates(DETOURS))] if detours else []
+        cells += [interval(system.rates(name)) for name in others]
         lines.append(f"| {system.name} | {' | '.join(map(str, cells))} |")
     return lines
 
@@ -144,12 +156,12 @@ def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]
         f"Differences, paired on the same levels; {len(comparison.pairs)} are looked at, their intervals are not "
         "widened for that:",
         "",
-        "| | sampled | seeds | | greedy | |",
+        f"| | {SETS[comparison.sets[0]]} | seeds | | {SETS[comparison.sets[1]]} | |",
         "|---|---|---|---|---|---|",
     ]
     for one, other in comparison.pairs:
         cells = []
-        for levels in (SAMPLED, GREEDY):
+        for levels in comparison.sets:
             gap = paired(by_name[one].rates(levels), by_name[other].rates(levels))
             cells += [gap.shown, gap.seeds, gap.told]
         del cells[4]

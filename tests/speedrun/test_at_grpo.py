@@ -17,10 +17,20 @@ from speedrun.at_grpo import __main__ as command
 from speedrun.at_grpo import playing_runs as runs
 from speedrun.at_grpo import start_gate
 from speedrun.at_grpo.kept_runs import KeptRun, Played, kept_at, left, run_all
-from speedrun.at_grpo.levels import GAMES, TURNS, program
-from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START, tools_in
+from speedrun.at_grpo.levels import GAMES, TURNS, program, way
+from speedrun.at_grpo.matchups import (
+    ARMS,
+    COMPARISONS,
+    DETOURS,
+    DIRECT,
+    FACTORS,
+    GREEDY,
+    SAMPLED,
+    START,
+    tools_in,
+)
 from speedrun.at_grpo.player import Chances, Teacher
-from speedrun.at_grpo.playing_runs import DETOURS, GREEDY, SAMPLED, Job, Settings
+from speedrun.at_grpo.playing_runs import Job, Settings
 from speedrun.at_grpo.result_pages import Shown, System, budgets, tuned, write_page
 from speedrun.intervals import Rates
 from speedrun.kept import code_of_project, read_as, write
@@ -285,16 +295,30 @@ def test_levels_of_a_seed_are_no_others(tmp_path: Path) -> None:
     found = [
         {each.question for each in runs.levels_of(Job(name=START, game="plan_path", seed=seed), small, tmp_path, name)}
         for seed in (0, 1)
-        for name in ("cold", "train", "validation", "test", "detours")
+        for name in ("cold", "train", "validation", "test", "detours", "misleading", "direct")
     ]
     assert all(len(each) == 20 for each in found)
     assert all(not one & other for n, one in enumerate(found) for other in found[:n])
 
 
+def test_direct_levels_are_as_long_as_those_with_detours(tmp_path: Path) -> None:
+    """An arm that is misled learns from others with detours."""
+    small, job = Settings(train=30, test=60), Job(name="best, misled", game="plan_path", seed=0)
+    detours, direct = (runs.levels_of(job, small, tmp_path, name) for name in (DETOURS, DIRECT))
+    assert sorted(way(each)[0] for each in detours) == sorted(way(each)[0] for each in direct)
+    assert all(moves >= 1.5 * manhattan for moves, manhattan in map(way, detours))
+    assert all(moves == manhattan for moves, manhattan in map(way, direct))
+    assert runs.levels_of(job, small, tmp_path, DIRECT) == direct
+    assert runs.made_by(job, small)["levels"] == "misleading"
+    assert config("best, misled").reward.alpha == 10
+    made = {select: config(f"{select}, misled").rollout.branching.select for select in ("best", "first", "random")}
+    assert made == {"best": "best", "first": "first", "random": "random"}
+
+
 def system(name: str, solved: int, learns: bool = True, tokens: int = 50) -> System:
     played = {
         levels: [Played(f"{n}", n < solved + more, 2 + n % 2) for n in range(100)]
-        for levels, more in ((SAMPLED, 0), (GREEDY, 10), (DETOURS, -10))
+        for levels, more in ((SAMPLED, 0), (GREEDY, 10), (DETOURS, -10), (DIRECT, 5))
     }
     agents = {
         agent: {"replies": 10, "reward": 0.1 * step, "terms": {}, "entropy": 1.0, "silent": 0.25}
@@ -402,7 +426,7 @@ def test_curves_have_their_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "which comparison? Fix: name one of training, together, outcome, curves, members, tree"),
+        ([], "which comparison? Fix: name one of training, together, outcome, curves, members, tree, detours"),
         (["tree", "--seeds", "2"], "--seeds 2: intervals over seeds need three at least"),
         (["tree", "--first-seed", "998"], "--first-seed 998: seeds are 0 or more, and 1000 is for tuning"),
         (["tree", "--jobs", "0"], "--jobs 0: at least one runs at a time"),
