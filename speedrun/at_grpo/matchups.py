@@ -70,6 +70,7 @@ ARMS: Mapping[str, Arm] = {
     OF_RUNS: Arm(overrides=(*NO_TREE, "rollout.executions=4", 'reward.kind="run"', "format_weight=0.0"), rates_of=GRPO),
     SHARED: Arm(overrides=WATCHED, watched=True),
     APART: Arm(overrides=WATCHED, watched=True, apart=True),
+    "tool alone, before": Arm(tools=0, acts=TOOL, learns=False),
     "tool alone": Arm(tools=0, acts=TOOL, share=0.5, rates_of="planner alone"),
     "planner alone": Arm(tools=0, share=0.5),
     "each alone, put together": Arm(
@@ -103,6 +104,8 @@ class Comparison:
     """What the paper reports, in one sentence."""
     pairs: tuple[tuple[str, str], ...]
     """Whose difference is looked at, the first less the second."""
+    about: str
+    """What its page can tell, and what it cannot."""
     unequal: str = ""
     """What is not the same for all arms that learn, beside what is compared."""
     sets: tuple[str, str] = (SAMPLED, GREEDY)
@@ -116,6 +119,11 @@ COMPARISONS: Mapping[str, Comparison] = {
         systems=("single agent", "single agent + GRPO", "MAS", GRPO, OF_RUNS, SHARED, APART),
         paper="Qwen3-1.7B solves 5, 11, 10, 82, 96 and 97 % of Plan-Path, and 7, 29, 69, 87, 99 and 99 % of Sudoku, in "
         "this order, with one kind of MAS + GRPO.",
+        about="It can tell whether RL by turns teaches such policies more than RL with one group per question, with "
+        "as many tokens, and whether a second agent helps before and after. It cannot tell what language models gain: "
+        "policies this small have learned nothing but these games, the tool runs no code, and a teacher that errs "
+        "leaves more to learn than a model that cannot play. Between 0.3 and 0.5 before, which the gate asks for, is "
+        "not where the paper's models begin.",
         pairs=(
             ("single agent + GRPO", "single agent"),
             ("MAS", "single agent"),
@@ -132,29 +140,43 @@ COMPARISONS: Mapping[str, Comparison] = {
     ),
     "together": Comparison(
         title="Trained alone, trained together, exchanged (Table 4)",
-        systems=("single agent", "MAS", "tool alone", "planner alone", "each alone, put together", APART,
-                 "together, exchanged"),
+        systems=("single agent", "tool alone, before", "MAS", "tool alone", "planner alone",
+                 "each alone, put together", APART, "together, exchanged"),
         paper="On Plan-Path two agents that were trained alone solve 16 % when put together, two that were trained "
         "together 96 %, and 6 % once their policies are exchanged.",
+        about="It can tell whether agents that learn side by side fit one another better than agents that learn "
+        "apart. It cannot tell what roles are worth that differ in kind: both come from one cold start and write the "
+        "same kind of action, so that an exchange that changes little contradicts nothing, and the paper's fall to 6 "
+        "% is of a tool that writes code and a planner that does not.",
         pairs=(
             ("each alone, put together", "MAS"),
             (APART, "each alone, put together"),
             (APART, "together, exchanged"),
             ("planner alone", "single agent"),
+            ("tool alone", "tool alone, before"),
         ),
-        unequal="the prompts that an agent learns from: alone it is shown no proposals. Each agent alone generates "
-        "half as many tokens, so that the pair that is put together has as many as the one that is trained together",
+        unequal="the prompts and rewards that an agent learns from: alone it is shown no proposals, and who acts "
+        "alone is rewarded as a planner, whatever its name. Each agent alone generates half as many tokens, so that "
+        "the pair that is put together has as many as the one that is trained together",
     ),
     "outcome": Comparison(
         title="Dense rewards and outcomes alone (Table 6)",
         systems=("single agent", "MAS", SHARED, "AT-GRPO, outcome"),
         paper="With outcomes alone Plan-Path is solved 4 points less often (89 against 93 %), Sudoku as often.",
+        about="It can tell what rewards of each turn add to the outcome. It is no copy of Table 6: here a turn is "
+        "scored at once, by whether it solves the level and keeps the format, so that turns before the last earn the "
+        "format alone; in the paper the outcome at the end is broadcast to all turns. A loss that is larger than the "
+        "paper's is of that difference, too.",
         pairs=((SHARED, "AT-GRPO, outcome"), ("AT-GRPO, outcome", "MAS")),
     ),
     "curves": Comparison(
         title="Rewards of each agent, and turns to solve (Figure 6)",
         systems=(SHARED, APART),
         paper="The rewards of both agents rise together, and tasks are solved in fewer turns.",
+        about="It can tell whether both agents go on learning, and whether one stops before the other. Rewards of two "
+        "agents differ in scale and are not to be compared with one another; that they rise together says nothing of "
+        "what causes what. Levels are a hundred, the same at each step: differences of 0.1 between two steps are "
+        "chance.",
         pairs=((APART, SHARED),),
     ),
     "members": Comparison(
@@ -163,6 +185,10 @@ COMPARISONS: Mapping[str, Comparison] = {
             name for count in MEMBERS for name in (f"MAS of {count}", f"MAS of {count} + GRPO", f"AT-GRPO of {count}")
         ),
         paper="On AIME24 AT-GRPO gains with every agent, up to 47.7 % with seven; MAS + GRPO ends at 34.1 %.",
+        about="It can tell whether more agents that propose help, with as many tokens. All proposals come from one "
+        "policy that is shown one position, so that what a larger team adds is more draws of the same thing; the "
+        "paper's agents have tools and roles that differ. The cold start plays a fifth of its levels with more than "
+        "one tool.",
         pairs=(
             *((f"AT-GRPO of {count}", f"MAS of {count} + GRPO") for count in MEMBERS),
             ("AT-GRPO of 7", "AT-GRPO of 3"),
@@ -177,6 +203,9 @@ COMPARISONS: Mapping[str, Comparison] = {
         "turn is best for the run. Here that holds by construction: the planner's own reward says whether all its "
         "moves lie on a shortest path, as an oracle. What it costs where it does not hold is on the page of "
         "`detours`.",
+        about="It can tell whether more candidates, and the best of them as successor, teach more with as many "
+        "tokens. It cannot tell whether a greedy successor is right in general: rewards here know the shortest path. "
+        "Rates are those of K = 4 for all.",
         pairs=tuple((SHARED, name) for name in ("K=2", "K=8", "first", "random", "no tree")),
         unequal="levels a step, 32, 16 and 8 with K = 2, 4 and 8, so that samples are equal",
         games=("plan_path",),
@@ -188,6 +217,10 @@ COMPARISONS: Mapping[str, Comparison] = {
         "part of a reward, the Manhattan distance that is gained, weighs ten times as much (`reward.alpha = 10`), and "
         "all arms learn on levels whose shortest path is at least 1.5 times that distance: who gets nearer is often "
         "further off.",
+        about="It can tell what it costs to go on with what looks best where it is not, by how far `first` and "
+        "`random` come with the same rewards. All three learn from rewards that mislead, so that all of them may end "
+        "below `MAS`; levels of equal length without detours say how much of that is length. Levels are small, and "
+        "whoever explores four turns of two moves sees most of them.",
         pairs=(
             ("best, misled", "first, misled"),
             ("best, misled", "random, misled"),

@@ -63,6 +63,11 @@ class System:
         return not {*NO_TREE, 'rollout.branching="none"'} & {*ARMS[self.name].overrides}
 
     @property
+    def of_decisions(self) -> bool:
+        """Whether rewards are compared within a decision, not within a question."""
+        return not {*NO_TREE} <= {*ARMS[self.name].overrides}
+
+    @property
     def watched(self) -> list[int]:
         """The steps after which the checkpoints of all seeds were looked at."""
         steps = [{report.step for report in run.watched} for run in self.runs]
@@ -125,6 +130,7 @@ def write_page(name: str, shown: Sequence[Shown], command: str, folder: Path) ->
             lines += ["", *tuned(each)]
         if name == "curves":
             lines += ["", *_agents(each, folder)]
+    lines += ["", comparison.about]
     if comparison.unequal:
         lines += ["", f"Not equal beside what is compared: {comparison.unequal}."]
     versions = len({run.code for each in shown for system in each.systems for run in system.runs})
@@ -171,10 +177,13 @@ def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]
 
 def budgets(systems: Sequence[System]) -> list[str]:
     lines = [
-        "What each spent on RL, per seed; training ends with a budget of generated tokens:",
+        "What each spent on RL, per seed; training ends with a budget of generated tokens. Rewards are compared "
+        "within a question, or within a decision: the replies to one call, or (no tree) those of one agent at one "
+        "turn of a question. Groups without variance teach nothing:",
         "",
-        "| | steps | levels | replies learned from | tokens generated | groups without variance |",
-        "|---|---|---|---|---|---|",
+        "| | steps | levels | replies learned from | tokens generated | questions without variance "
+        "| decisions without variance |",
+        "|---|---|---|---|---|---|---|",
     ]
     tokens: dict[str, float] = {}
     for system in systems:
@@ -188,7 +197,8 @@ def budgets(systems: Sequence[System]) -> list[str]:
                 sum(use.completion_tokens for step in steps for use in step.usage.values()) / count,
             ]
             silent = fmean(each for step in steps for each in _silent(step))
-            lines.append(f"| {system.name} | {' | '.join(f'{value:,.0f}' for value in spent)} | {silent:.1%} |")
+            silents = ["", f"{silent:.1%}"] if system.of_decisions else [f"{silent:.1%}", ""]
+            lines.append(f"| {system.name} | {' | '.join([*(f'{value:,.0f}' for value in spent), *silents])} |")
             tokens[system.name] = spent[-1] / ARMS[system.name].share
     most, least = max(tokens, key=tokens.__getitem__), min(tokens, key=tokens.__getitem__)
     if tokens[most] > 1.05 * tokens[least]:

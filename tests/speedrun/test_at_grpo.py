@@ -252,6 +252,7 @@ def test_starts_play_with_teams_of_every_size() -> None:
 def test_every_comparison_has_its_arms() -> None:
     for comparison in COMPARISONS.values():
         assert {name for pair in comparison.pairs for name in pair} <= set(comparison.systems) <= ARMS.keys()
+        assert comparison.about.startswith("It can tell ")
     for arm in ARMS.values():
         assert arm.learns or not arm.overrides
         assert all(ARMS[name].learns for name, _ in arm.played_by.values())
@@ -358,6 +359,7 @@ def test_another_rate_is_taken_where_it_is_better_beyond_chance() -> None:
 def test_budgets_are_told_where_they_differ() -> None:
     pair = [system("AT-GRPO, shared", 1, tokens=52), system("MAS + GRPO", 1)]
     assert not budgets(pair)[-1].endswith(".")
+    assert "| MAS + GRPO | 8 | 32 | 160 | 400 | 25.0% |  |" in budgets(pair), "it compares within questions"
     pair[0] = system("AT-GRPO, shared", 1, tokens=53)
     assert budgets(pair)[-1] == "AT-GRPO, shared generated 1.06 times the tokens of MAS + GRPO."
     assert not budgets([pair[1], system("tool alone", 1, tokens=25)])[-1].endswith("."), "half a budget each"
@@ -394,7 +396,8 @@ def test_a_page_by_hand(tmp_path: Path) -> None:
     assert "| 2.50 | 0.200 [" in page
     assert "| AT-GRPO, shared less K=2 | -0.100 [" in page
     assert "| -0.100, -0.100, -0.100 | below | -0.100 [" in page
-    assert "| AT-GRPO, shared | 8 | 32 | 160 | 400 | 25.0% |" in page
+    assert "| AT-GRPO, shared | 8 | 32 | 160 | 400 |  | 25.0% |" in page
+    assert "It cannot tell whether a greedy successor is right in general" in page
     assert "| MAS | 8 |" not in page
     # 0 to 0.7 in eight steps: 0.05 and 0.65, 0.45 before; variances 0.005 of two each
     assert "| no tree | 0.050 | 0.650 | +0.200 ± 0.141, still moves |" in page
