@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.protocol import Engine
 from engine.session import Run
-from search import Branching, Decision, Ended
+from search import AgentStep, Branching, Decision, Ended
 from search.branching import Position
 from trainer.config import BranchingConfig
 from trainer.samples import Coordinates, candidate_trajectory
@@ -72,6 +72,8 @@ class TurnSampling:
         self._question, self._design, self._execution = question, design, execution
         self._steps: dict[tuple[str, int], asyncio.Task[tuple[Reply, Position]]] = {}
         """By digest of the path before, and number: a run to the end takes steps that the next decision needs."""
+        self._replies: dict[tuple[str, int], asyncio.Task[Reply]] = {}
+        """By the same."""
         self._rewards: dict[str, asyncio.Task[Rewarded]] = {}
         """By digest of the path to a run's end: it is graded once."""
 
@@ -94,7 +96,7 @@ class TurnSampling:
                 candidates = [replace(each, timed_out=True) for each in candidates]
             return Sampled(run=end.run, reward=reward, candidates=candidates, events=events, usage=usage)
         finally:
-            tasks = [*self._steps.values(), *self._rewards.values()]
+            tasks = [*self._steps.values(), *self._replies.values(), *self._rewards.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -106,7 +108,9 @@ class TurnSampling:
         """Draw K replies, score each, and go on with one."""
         numbers = range(1 if self._config is None else self._config.candidates)
         steps = await asyncio.gather(*(self._step(decision, number) for number in numbers))
-        scored = await asyncio.gather(*(self._scored(decision, *step) for step in steps))
+        reached = {id(position): (reply, position) for reply, position in steps}
+        scores = await asyncio.gather(*(self._scored(decision, *step) for step in reached.values()))
+        scored = [dict(zip(reached, scores, strict=True))[id(position)] for _, position in steps]
         # What went past a limit itself is no reply to go on with, unless there is none.
         said = [number for number in numbers if isinstance(steps[number][0], Completion)] or [0]
         chosen = said[self._chosen(decision, [scored[number].reward.total for number in said])]
@@ -146,7 +150,10 @@ class TurnSampling:
                     terms=terms,
                 )
             )
-        return steps[chosen][1]
+        reply, position = steps[chosen]
+        first = next(said for said, at in steps if at is position)
+        # What is recorded of the run are this reply's own figures.
+        return position if first is reply else await self._branching.go_on(decision, reply)
 
     async def _scored(self, decision: Decision, reply: Reply, position: Position) -> _Scored:
         if self._turn_score is None or isinstance(reply, Failure):
@@ -163,16 +170,25 @@ class TurnSampling:
         return rewards.index(max(rewards))
 
     async def _step(self, decision: Decision, number: int) -> tuple[Reply, Position]:
-        """The reply with this number, and where it leads."""
+        """The reply with this number, and where it leads: candidates that are the same go on once, as the first one."""
 
         async def step() -> tuple[Reply, Position]:
-            reply = await self._branching.candidate(decision, self._engine, number)
+            reply = await self._reply(decision, number)
+            for lower in range(number):
+                if _state(decision, await self._reply(decision, lower)) == _state(decision, reply):
+                    return reply, (await self._step(decision, lower))[1]
             return reply, await self._branching.go_on(decision, reply)
 
         place = decision.path.digest, number
         if place not in self._steps:
             self._steps[place] = asyncio.create_task(step())
         return await self._steps[place]
+
+    async def _reply(self, decision: Decision, number: int) -> Reply:
+        place = decision.path.digest, number
+        if place not in self._replies:
+            self._replies[place] = asyncio.create_task(self._branching.candidate(decision, self._engine, number))
+        return await self._replies[place]
 
     async def _end(self, position: Position) -> tuple[Ended, Rewarded]:
         """Where a run comes that goes on with the first reply each time, and what that is worth."""
@@ -187,6 +203,11 @@ class TurnSampling:
 def _timed_out(end: Ended) -> bool:
     failure = end.run.failure
     return failure is not None and failure.fields.get("limit_kind") == "wall_s"
+
+
+def _state(decision: Decision, reply: Reply) -> list[Any]:
+    """All of a reply that the run's state depends on."""
+    return AgentStep.of(decision.request, reply).reached()
 
 
 def path_of(key: str) -> str:

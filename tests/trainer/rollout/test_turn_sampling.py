@@ -19,6 +19,7 @@ from engine.session import Run
 from sandbox import ProcessSandbox
 from sandbox.conformance.scripted import until
 from sandbox.protocol import Sandbox
+from search import Branching
 from search.held import HeldRun
 from tasks import PlanPathLevel, Problem
 from tasks.environments import problem_of
@@ -369,6 +370,50 @@ def test_ties_go_to_the_first() -> None:
     assert [c.trajectory.coordinates.execution for c in run.candidates if c.chosen] == [0, 0]
     trees = [QuestionTree(problem=FOUR, designs=[])]
     assert credited(trees, "executor", "at-grpo") == []
+
+
+@pytest.mark.parametrize("score", ["end", "turn"])
+@pytest.mark.parametrize("select", ["best", "first", "random"])
+def test_candidates_that_are_the_same_go_on_once(
+    select: str, score: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing that is learned from is another for it."""
+    went: list[Any] = []
+    plain = Branching.go_on
+
+    async def go_on(self: Branching, decision: Any, reply: Any) -> Any:
+        went.append(decision)
+        return await plain(self, decision, reply)
+
+    async def length(problem: Problem, decision: Any, position: Any, sandbox: Sandbox) -> Rewarded:
+        scored.append(position)
+        return Rewarded(total=float(position.path.decisions[-1].reply.text), terms=[])
+
+    def what(name: str) -> Any:
+        trees = grow(
+            TokenEngine(lambda request: str((request.sampling.seed or 0) % 3)),
+            candidates=6,
+            select=select,
+            score=score,
+            turn_reward=length if score == "turn" else None,
+            folder=tmp_path / name,
+        )
+        [file] = (tmp_path / name).rglob("*.jsonl")
+        trace = Trace.from_lines(file.read_text().splitlines(keepends=True))
+        said = [event.completion for event in trace.events if isinstance(event, AgentTurn | CandidateDrawn)]
+        run = the_run(trees)
+        advantages = credited(trees, "executor", "at-grpo")
+        return said, run.candidates, run.trajectories, run.reward.total, run.usage, advantages
+
+    scored: list[Any] = []
+    monkeypatch.setattr(Branching, "go_on", go_on)
+    shared, few, fewer = repr(what("shared")), len(went), len(scored)
+    went.clear()
+    scored.clear()
+    monkeypatch.setattr("trainer.rollout.turn_sampling._state", lambda *_: object())
+    assert repr(what("apart")) == shared
+    assert few < len(went) - 4
+    assert score == "end" or fewer <= 6 < len(scored) == 12
 
 
 @pytest.mark.parametrize("max_open", [1, 3, 64])
