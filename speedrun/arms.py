@@ -218,13 +218,8 @@ def kept_at(job: Job, kept: Path) -> Path:
 
 
 def kept_start(job: Job, settings: SpeedrunSettings, kept: Path) -> str:
-    """Which policy is kept for a job to start from; "" where there is none, or one that was made otherwise. Raises
-    ValueError for a file that holds something else."""
-    folder = job.start.folder(kept)
-    if not (folder / starts.MADE_BY).exists():
-        return ""
-    written = json.loads((folder / starts.MADE_BY).read_bytes())
-    return starts.digest(folder) if in_todays_terms(written) == made_by(job.start, settings) else ""
+    """Which policy is kept for a job to start from (`speedrun.starts.kept_digest`)."""
+    return starts.kept_digest(job.start.folder(kept), made_by(job.start, settings), in_todays_terms)
 
 
 def left(jobs: Iterable[Job], settings: SpeedrunSettings, kept: Path) -> list[Job]:

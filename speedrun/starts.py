@@ -8,8 +8,9 @@ policy that is kept, whichever day and machine they are trained on. Teaches noth
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,25 @@ def halved(model: Path, policy: Path) -> None:
 
 def keep(start: Path, kept: Path, made_by: Mapping[str, Any]) -> None:
     """Copy the policy from a start's folder to the one where it is kept, in place of another one."""
-    if digest(start) != digest(kept):
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(start / POLICY, kept / POLICY)
-        agree(kept / MADE_BY, made_by, begun=False)
+    beside = kept.with_name(f".{kept.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(start / POLICY, beside / POLICY)
+    agree(beside / MADE_BY, made_by, begun=False)
+    shutil.rmtree(kept, ignore_errors=True)
+    beside.rename(kept)
+
+
+def kept_digest(kept: Path, made_by: Mapping[str, Any], today: Callable[[Any], Any]) -> str:
+    """Which policy is kept in a folder; "" where there is none, or one that was made otherwise. `today` says in the
+    terms of today what an earlier version wrote. Raises ValueError for a file that holds something else."""
+    path = kept / MADE_BY
+    if not path.exists():
+        return ""
+    try:
+        written = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} does not say how the policy was made: {error}. Fix: remove {kept}") from None
+    return digest(kept) if today(written) == made_by else ""
 
 
 def fetch(kept: Path, start: Path) -> None:

@@ -74,12 +74,8 @@ def _played(folder: Path) -> list[Played]:
 
 
 def kept_start(job: Job, settings: Settings, kept: Path) -> str:
-    """Which policy is kept for a job to start from; "" where there is none, or one that was made otherwise."""
-    folder = job.start.folder(kept)
-    if not (folder / starts.MADE_BY).exists():
-        return ""
-    written = json.loads((folder / starts.MADE_BY).read_bytes())
-    return starts.digest(folder) if in_todays_terms(written) == made_by(job.start, settings) else ""
+    """Which policy is kept for a job to start from (`speedrun.starts.kept_digest`)."""
+    return starts.kept_digest(job.start.folder(kept), made_by(job.start, settings), in_todays_terms)
 
 
 def left(jobs: Iterable[Job], settings: Settings, kept: Path) -> list[Job]:

@@ -17,7 +17,7 @@ from speedrun.compare import system_of, verdict_in
 from speedrun.kept import ATTEMPTS, FIXED, GREEDY, Result, code_of_project, kept_of, read, write
 from speedrun.phases import PROBLEMS
 from speedrun.settings import SpeedrunSettings
-from speedrun.starts import POLICY, digest
+from speedrun.starts import POLICY, digest, keep, kept_digest
 from speedrun.variants import START, STARTS
 from tasks.data.miniature import KINDS
 from trainer.disk import agree, agree_on_settings
@@ -115,6 +115,30 @@ def test_arms_of_another_start_are_made_again(tmp_path: Path, made: list[Job]) -
         run_all([other], SETTINGS, tmp_path / "one", 1, kept)
     (kept / "seed-1" / START / POLICY / "model.safetensors").write_text("damaged")
     assert left([arm], SETTINGS, kept) == [arm]
+
+
+def test_a_start_is_kept_whole_with_what_it_was_made_by(tmp_path: Path) -> None:
+    """The same weights under other settings are another start; what a kill left half copied is no hindrance."""
+    start, kept = tmp_path / "start", tmp_path / "kept" / "start"
+    start.mkdir()
+    taught(start / POLICY, "weights")
+
+    def found(**made_by: int) -> str:
+        return kept_digest(kept, made_by, lambda written: written)
+
+    assert found(seed=1) == ""
+    keep(start, kept, {"seed": 1})
+    assert (found(seed=1), found(seed=2)) == (digest(start), "")
+    keep(start, kept, {"seed": 2})
+    assert (found(seed=1), found(seed=2)) == ("", digest(start))
+    (kept / "made_by.json").unlink()
+    (kept.with_name(".start") / POLICY).mkdir(parents=True)
+    keep(start, kept, {"seed": 1})
+    assert found(seed=1) == digest(start)
+    assert sorted(path.name for path in kept.parent.iterdir()) == ["start"]
+    (kept / "made_by.json").write_text("{")
+    with pytest.raises(ValueError, match=r"made_by.json does not say how the policy was made: .*Fix: remove .*start"):
+        found(seed=1)
 
 
 def test_a_policy_is_kept_in_half_precision(tmp_path: Path) -> None:
