@@ -12,7 +12,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from engine.pretrained import folder_digest
 from trainer.disk import agree
@@ -56,6 +56,18 @@ def kept_digest(kept: Path, made_by: Mapping[str, Any], today: Callable[[Any], A
     except ValueError as error:
         raise ValueError(f"{path} does not say how the policy was made: {error}. Fix: remove {kept}") from None
     return digest(kept) if today(written) == made_by else ""
+
+
+class Begun(Protocol):
+    """What is kept of a run that began from a policy."""
+
+    made_by: dict[str, Any]
+    start: str
+
+
+def answers(run: Begun | None, made_by: Mapping[str, Any], today: Callable[[Any], Any], start: str) -> bool:
+    """Whether it was made as wanted, from the policy that is kept."""
+    return run is not None and today(run.made_by) == made_by and run.start == start != ""
 
 
 def fetch(kept: Path, start: Path) -> None:

@@ -86,9 +86,7 @@ def left(jobs: Iterable[Job], settings: Settings, kept: Path) -> list[Job]:
     return [
         job
         for job, run in found.items()
-        if run is None
-        or in_todays_terms(run.made_by) != made_by(job, settings)
-        or run.start != (began[job.start] or None)
+        if not starts.answers(run, made_by(job, settings), in_todays_terms, began[job.start])
     ]
 
 
