@@ -67,7 +67,7 @@ class Begun(Protocol):
 
 def answers(run: Begun | None, made_by: Mapping[str, Any], today: Callable[[Any], Any], start: str) -> bool:
     """Whether it was made as wanted, from the policy that is kept."""
-    return run is not None and today(run.made_by) == made_by and run.start == start != ""
+    return run is not None and today(run.made_by) == made_by and run.start == start
 
 
 def fetch(kept: Path, start: Path) -> None:
