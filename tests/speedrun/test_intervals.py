@@ -84,6 +84,8 @@ def test_a_difference_is_one_where_the_seeds_say_so_too() -> None:
     wide = Paired(Interval(0.03, 0.01, 0.05), [0.03 + each for each in spread])
     assert wide.told == "cannot tell; 4 seeds might", "the bootstrap alone sees one"
     assert replace(wide, own=[0.06 + each for each in spread]).told == "above"
+    unsure = replace(wide, found=Interval(0.06, -0.01, 0.13), own=[0.06 + each for each in spread])
+    assert unsure.told.startswith("cannot tell"), "the seeds alone see one"
     assert replace(wide, found=Interval(-0.06, -0.08, -0.04), own=[-0.06 + each for each in spread]).told == "below"
     assert replace(wide, own=[0.001 + 10 * each for each in spread]).told == "cannot tell; more than 300 seeds might"
     assert replace(wide, found=Interval(0.0, 0.0, 0.0), own=[0.0] * 3).told.startswith("cannot tell")
