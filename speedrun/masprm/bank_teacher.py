@@ -17,7 +17,7 @@ from speedrun.masprm.chains import Chain, RelayTeacher, read_chain, wrong_step
 from workflow.completion import ChatMessage, Completion, CompletionRequest
 from workflow.failures import EngineFailed
 
-_SOLVED = re.compile(r"(?:\d+\+\d+=.*\n)*\d+\+\d+=\\boxed\{(\d+)\}")
+_STEP = re.compile(r"\d+\+\d+=(?:\d+|\\boxed\{(\d+)\})")
 _OMITTED = 8
 """The number that is left out of programs."""
 
@@ -52,7 +52,8 @@ class BankTeacher:
         if agent.endswith("Judge"):
             return f"\\boxed{{{self._believed(question, dice)}}}"
         if agent.endswith("Critic"):
-            right = _is_right(question, [*_SOLVED.finditer(question)][-1][0]) if _SOLVED.search(question) else False
+            shown = _solutions(question)
+            right = bool(shown) and wrong_step(question, shown[-1][0]) is None
             says = right != (dice.random() < (self.alarms if right else self.misses))
             return f"Verdict: {'CORRECT' if says else 'INCORRECT'}"
         if agent == "ProgramSolver":
@@ -67,8 +68,8 @@ class BankTeacher:
         return "\n".join(lines)
 
     def _believed(self, question: str, dice: random.Random) -> str:
-        shown = list(_SOLVED.finditer(question))
-        right = [each for each in shown if _is_right(question, each[0])]
+        shown = _solutions(question)
+        right = [each for each in shown if wrong_step(question, each[0]) is None]
         among = right if right and dice.random() < self.believes else shown
         return dice.choice(among)[1] if among else "0"
 
@@ -81,5 +82,12 @@ class BankTeacher:
         return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
-def _is_right(question: str, work: str) -> bool:
-    return wrong_step(question, work.splitlines()) is None
+def _solutions(text: str) -> list[tuple[list[str], str]]:
+    """The steps and the answer of each that is shown, a step on a line."""
+    found, steps = list[tuple[list[str], str]](), list[str]()
+    for line in text.splitlines():
+        step = _STEP.fullmatch(line)
+        steps = [*steps, line] if step else []
+        if step and step[1]:
+            found, steps = [*found, (steps, step[1])], []
+    return found

@@ -132,6 +132,7 @@ def test_arms_have_the_rates_of_the_recipe_unless_others_are_better_beyond_chanc
     # Three more of 400, each on a problem of its own, may be chance.
     found[BASE] = {1.0: rates(160), 2.0: {**rates(160), "1": 0.0, "2": 0.0, **{str(n): 1.0 for n in range(200, 205)}}}
     assert [factor_of(name, found) for name in names] == [1.0] * 7
+    assert factor_of("coupled", {"coupled": {0.5: rates(90), 1.0: rates(160)}}) == 1.0
     assert [tuner(name) for name in names] == [*["designer only"] * 3, BASE, BASE, None, None]
 
 

@@ -98,16 +98,9 @@ def test_a_pair_is_seed_by_seed() -> None:
     assert gap.found == difference([seed_of(3, 10), seed_of(5, 10)], [seed_of(1, 10), seed_of(5, 10)])
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.03, 0.05])
-def test_what_is_told_of_two_alike_is_seldom_a_difference(spread: float) -> None:
-    """Three seeds, each off by chance of its own; the bootstrap alone is wrong in up to 17 %."""
+@pytest.mark.parametrize("seeds", [3, 5, 16, 30])
+def test_of_systems_that_are_alike_a_twentieth_differ_by_their_seeds(seeds: int) -> None:
+    """The bootstrap alone calls up to 17 % of such pairs different."""
     dice = random.Random(7)
-    told = []
-    for _ in range(60):
-        seeds = [(dice.gauss(0.5, spread), dice.gauss(0.5, spread)) for _ in range(3)]
-        systems = [
-            [{f"p{number}": float(dice.random() < seed[which]) for number in range(200)} for seed in seeds]
-            for which in (0, 1)
-        ]
-        told.append(paired(*systems).told)
-    assert sum(each in ("above", "below") for each in told) <= 7
+    found = sum(beyond_seeds([dice.gauss(0, 0.05) for _ in range(seeds)]) for _ in range(4000))
+    assert found / 4000 == pytest.approx(0.05, abs=0.015)

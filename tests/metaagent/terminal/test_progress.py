@@ -108,9 +108,11 @@ def test_agents_asked_at_once_are_shown_one_after_another(terminal: Terminal) ->
         shown(turn("c", Completion(text="of c")))
         engine.watch("nobody", "of a request that is no agent's\n")
         shown(turn("a", Completion(text="of a, a again")))
+        shown.asking(turn("d"))
+        engine.watch("d", "of d")
         engine.watch("b", "half a line")
-    written = re.findall("of [abc]\\b|[ab] again|half a line|of a request", terminal.file.getvalue())
-    assert written == ["of a", "a again", "of b", "b again", "half a line"]
+    written = re.findall("of [abcd]\\b|[ab] again|half a line|of a request", terminal.file.getvalue())
+    assert written == ["of a", "a again", "of b", "b again", "half a line", "of d"], "in the end also what others have"
 
 
 def test_what_agents_of_a_program_write_is_shown(terminal: Terminal) -> None:
