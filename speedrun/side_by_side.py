@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
 from metaagent.terminal import note
 
-Job = TypeVar("Job")
+Job = TypeVar("Job", bound=Hashable)
 LOG, DONE = "log", "done"
 """In a job's folder: what its process said, and that it is over."""
 TIMEOUT_S = 4 * 3600
@@ -35,3 +35,23 @@ def each(jobs: Iterable[Job], do: Callable[[Job], None], workers: int) -> None:
     """Do all jobs, `workers` at a time. Raises what the first of them raises that fails."""
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(do, jobs))
+
+
+def in_order(needs: Mapping[Job, Collection[Job]], do: Callable[[Job], None], workers: int) -> None:
+    """Do each job once those that it needs are done, `workers` at a time. Raises what the first of them raises that
+    fails, and ValueError where they need one another, or one that is not there."""
+    waiting, running, done = dict(needs), dict[Future[None], Job](), set[Job]()
+    with ThreadPoolExecutor(workers) as pool:
+        while waiting or running:
+            for job in [job for job, before in waiting.items() if done.issuperset(before)]:
+                del waiting[job]
+                running[pool.submit(do, job)] = job
+            if not running:
+                raise ValueError(f"{next(iter(waiting))} needs what is never done")
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                try:
+                    ended.result()
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+                done.add(running.pop(ended))

@@ -1,7 +1,8 @@
-"""The policies that arms start from, kept in the repository: two megabytes each, in half precision.
+"""What several runs begin from, kept in the repository in half precision: a policy, or a model of values, of two
+megabytes.
 
-Fine-tuning ends with other weights on another machine, and arms are compared within a seed: all of them begin from the
-policy that is kept, whichever day and machine they are trained on. Teaches nothing; see `speedrun.arms`.
+Training ends with other weights on another machine, and arms are compared within a seed: all of them begin from what
+is kept, whichever day and machine they are made on. Teaches nothing; see `speedrun.arms`.
 """
 
 # pyright: reportMissingImports=false
@@ -18,7 +19,7 @@ from engine.pretrained import folder_digest
 from trainer.disk import agree
 
 POLICY = "policy"
-"""In the folder of a start."""
+"""In the folder of a start; what else is kept has another name (`what`)."""
 MADE_BY = "made_by.json"
 _WEIGHTS = "model.safetensors"
 
@@ -35,27 +36,27 @@ def halved(model: Path, policy: Path) -> None:
     beside.rename(policy)
 
 
-def keep(start: Path, kept: Path, made_by: Mapping[str, Any]) -> None:
-    """Copy the policy from a start's folder to the one where it is kept, in place of another one."""
+def keep(start: Path, kept: Path, made_by: Mapping[str, Any], what: str = POLICY) -> None:
+    """Copy the weights from the folder where they were made to the one where they are kept, in place of others."""
     beside = kept.with_name(f".{kept.name}")
     shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(start / POLICY, beside / POLICY)
+    shutil.copytree(start / what, beside / what)
     agree(beside / MADE_BY, made_by, begun=False)
     shutil.rmtree(kept, ignore_errors=True)
     beside.rename(kept)
 
 
-def kept_digest(kept: Path, made_by: Mapping[str, Any], today: Callable[[Any], Any]) -> str:
-    """Which policy is kept in a folder; "" where there is none, or one that was made otherwise. `today` says in the
-    terms of today what an earlier version wrote. Raises ValueError for a file that holds something else."""
+def kept_digest(kept: Path, made_by: Mapping[str, Any], today: Callable[[Any], Any], what: str = POLICY) -> str:
+    """Which weights are kept in a folder; "" where there are none, or some that were made otherwise. `today` says in
+    the terms of today what an earlier version wrote. Raises ValueError for a file that holds something else."""
     path = kept / MADE_BY
     if not path.exists():
         return ""
     try:
         written = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path} does not say how the policy was made: {error}. Fix: remove {kept}") from None
-    return digest(kept) if today(written) == made_by else ""
+        raise ValueError(f"{path} does not say how {kept / what} was made: {error}. Fix: remove {kept}") from None
+    return digest(kept, what) if today(written) == made_by else ""
 
 
 class Begun(Protocol):
@@ -70,14 +71,16 @@ def answers(run: Begun | None, made_by: Mapping[str, Any], today: Callable[[Any]
     return run is not None and today(run.made_by) == made_by and run.start == start
 
 
-def fetch(kept: Path, start: Path) -> None:
-    """Copy the policy that is kept into a start's folder. Raises ValueError where that has another one."""
-    if not (start / POLICY).exists():
-        shutil.copytree(kept / POLICY, start / POLICY)
-    if digest(start) != digest(kept):
-        raise ValueError(f"{start} has another policy than {kept}, which is kept. Fix: another --out, or remove one")
+def fetch(kept: Path, start: Path, what: str = POLICY) -> None:
+    """Copy the weights that are kept into a start's folder. Raises ValueError where that has other ones."""
+    if not (start / what).exists():
+        shutil.copytree(kept / what, start / what)
+    if digest(start, what) != digest(kept, what):
+        raise ValueError(
+            f"{start / what} is another one than {kept / what}, which is kept. Fix: another --out, or remove one"
+        )
 
 
-def digest(start: Path) -> str:
-    """Of its policy's weights and tokenizer; "" where there is none."""
-    return folder_digest(start / POLICY)
+def digest(start: Path, what: str = POLICY) -> str:
+    """Of weights and tokenizer; "" where there are none."""
+    return folder_digest(start / what)

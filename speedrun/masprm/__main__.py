@@ -12,8 +12,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from metaagent.terminal import note
@@ -22,14 +21,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; seve
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from speedrun.asked import asked
-from speedrun.kept import read_as, write
-from speedrun.masprm import search_runs as runs
+from speedrun.kept import read_as
 from speedrun.masprm.guided_arms import COMPARISONS, NAMES, PERFECT, READ, WALL
+from speedrun.masprm.kept_runs import kept_at, run_all
 from speedrun.masprm.search_jobs import carry_out
 from speedrun.masprm.search_pages import write_page
-from speedrun.masprm.search_runs import TASKS, Job, KeptRun, Settings
-from speedrun.side_by_side import each, run_in_process
-from trainer.disk import agree, agree_on_settings, only_writer
+from speedrun.masprm.search_runs import Job, KeptRun, Settings
+from trainer.disk import agree_on_settings, only_writer
 
 PAGES = Path(__file__).parents[2] / "docs" / "results" / "masprm"
 KEPT, SETTINGS = "runs", "settings.json"
@@ -45,35 +43,6 @@ def jobs_of(name: str, seed: int) -> list[Job]:
     return [Job(task="arm", seed=seed, name=arm, play=play) for play, arms in plays.items() for arm in arms]
 
 
-def left(jobs: Iterable[Job], settings: Settings, kept: Path) -> list[Job]:
-    """Those whose results are not kept; what was made otherwise is made again."""
-    found = {job: read_as(runs.kept_at(job, kept), KeptRun) for job in jobs}
-    return [job for job, run in found.items() if run is None or run.made_by != runs.made_by(job, settings)]
-
-
-def run_all(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, kept: Path) -> None:
-    """The jobs, and what they need.
-
-    Raises ValueError, before anything is run, where a folder holds results that were made otherwise, and RuntimeError
-    where a job fails.
-    """
-    missing = left(dict.fromkeys(each for job in jobs for each in job.everything), settings, kept)
-    missing = list(dict.fromkeys(each for job in missing for each in job.everything))
-    for job in missing:
-        folder = job.folder(out)
-        folder.mkdir(parents=True, exist_ok=True)
-        agree(folder / runs.MADE_BY, runs.made_by(job, settings), begun=(folder / runs.MADE_BY).exists())
-
-    def once(job: Job) -> None:
-        command = [sys.executable, "-m", "speedrun.masprm", "--one", json.dumps(asdict(job)), "--out", str(out)]
-        run_in_process(job.folder(out), job.title, command)
-        if (done := read_as(job.folder(out) / runs.KEPT, KeptRun)) is not None:
-            write(runs.kept_at(job, kept), done)
-
-    for task in TASKS:
-        each([job for job in missing if job.task == task], once, workers)
-
-
 def compare(
     name: str, seeds: Sequence[int], settings: Settings, out: Path, folder: Path, workers: int, command: str
 ) -> Path:
@@ -82,9 +51,11 @@ def compare(
     Raises what `run_all` raises.
     """
     jobs = [job for seed in seeds for job in jobs_of(name, seed)]
+    if name == WALL:
+        workers = 1  # seconds are what it is about
     run_all(jobs, settings, out, workers, folder / KEPT)
     needed = dict.fromkeys(each for job in jobs for each in job.everything)
-    found = {job: run for job in needed if (run := read_as(runs.kept_at(job, folder / KEPT), KeptRun)) is not None}
+    found = {job: run for job in needed if (run := read_as(kept_at(job, folder / KEPT), KeptRun)) is not None}
     folder.mkdir(parents=True, exist_ok=True)
     return write_page(name, found, command, folder)
 

@@ -1,6 +1,7 @@
 r"""The teacher of three programs of the bank on sums: an ensemble with a judge, a reflection loop, a tool.
 
-A solver works along the whole chain in one reply, with the relay's mistakes. The judge believes one of the solutions,
+Replies begin with a line of one word, whichever, as the relay's do with a word. A solver works along the whole chain in
+one reply, with the relay's mistakes. The judge believes one of the solutions,
 more often a right one. The critic misses what is wrong at times, and objects to what is right. Who has the tool leaves
 numbers out of the program.
 """
@@ -13,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from speedrun.masprm.chains import Chain, RelayTeacher, read_chain, wrong_step
+from speedrun.masprm.chains import WORDS, Chain, RelayTeacher, read_chain, wrong_step
 from workflow.completion import ChatMessage, Completion, CompletionRequest
 from workflow.failures import EngineFailed
 
@@ -41,7 +42,8 @@ class BankTeacher:
         chain, dice = read_chain(question), random.Random(request.sampling.seed)
         if chain is None or not request.agent.endswith(("Solver", "Judge", "Critic")):
             raise EngineFailed(self.name, f"agent {request.agent} asks nothing of the bank's. Fix: ask another engine")
-        return Completion(text=self.reply(request.agent, chain, question, messages, dice))
+        said = self.reply(request.agent, chain, question, messages, dice)
+        return Completion(text=f"{dice.choice(WORDS)}\n{said}")
 
     async def close(self) -> None:
         pass

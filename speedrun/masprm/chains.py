@@ -37,7 +37,7 @@ _SUM, _REST = re.compile(rf"Add up ({_NUMBERS})\."), re.compile(rf"Take ({_NUMBE
 WORDS = ("So", "Then", "Now", "Next", "Here", "Well")
 """A reply begins with one of them, whichever: replies of one sense differ in their text, as those of large models do,
 and are not all one child of a search."""
-_REPLY = re.compile(r"(?:[A-Z][a-z]+ )?(\d+)([+-])(\d+)=(?:\\boxed\{)?(\d+)\}?")
+_REPLY = re.compile(r"(?:[A-Z][a-z]+ )?(?<!\d)(\d++)([+-])(\d++)=(?:\\boxed\{)?(\d++)\}?")
 _FORGETTABLE = (7, 8)
 """Numbers with which the teacher forgets a carry."""
 

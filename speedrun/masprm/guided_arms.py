@@ -13,6 +13,9 @@ from search.problem import SearchSettings
 from speedrun.masprm.chains import AGENTS, KINDS, Kind, relay_program
 from templates import load_templates
 from trainer.values import View
+from workflow.limits import Limits
+
+LIMITS = Limits(agent_calls=32, tokens=16_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,11 @@ class Model:
     weigh_visits: bool = False
 
     @property
+    def like(self) -> View:
+        """Whose rows say for how many steps it learns: ends of runs are fewer than states."""
+        return "local" if self.view == "outcome" else self.view
+
+    @property
     def labels(self) -> str:
         """The trees' name."""
         return f"{self.play}, N = {self.simulations}"
@@ -74,6 +82,8 @@ MODELS: Mapping[str, Model] = {
     "V, by visits": Model(weigh_visits=True),
     **{f"V of {play}": Model(play=play) for play in PLAYS if play != "sum"},
 }
+SHARED = ("V", "Y")
+"""What arms of several comparisons are guided by: kept in the repository."""
 OWN, PERFECT, GRADER = "own", "perfect", "grader"
 """In place of a model's name: that of the program itself; the relay, which knows whether a step was right; the grader,
 which knows ends alone."""
@@ -120,6 +130,7 @@ ARMS: Mapping[str, Arm] = {
     "beam 3/5, V": _beam(3, 5, "V"),
     "MCTS, psi": _mcts(None),
     "MCTS, V": _mcts("V"),
+    "MCTS of 5 children, V": _mcts("V", children=5),
     "MCTS, grader": _mcts(GRADER),
     "beam 1/5, perfect V": _beam(1, 5, PERFECT),
     "beam 3/5, perfect V": _beam(3, 5, PERFECT),
@@ -165,12 +176,12 @@ def _reported(arms: tuple[str, ...], *shares: float) -> Mapping[str, float]:
 
 _OUTCOME = (
     *("MCTS, psi", "MCTS, V", "MCTS, Y", "MCTS, V and Y"),
-    *("majority 5", "majority 5, weighted by V", "best of 5 by Y"),
+    *("majority 5", "majority 5, weighted by V", "best of 5 by Y", "MCTS, grader"),
 )
 COMPARISONS: Mapping[str, SearchComparison] = {
     "guidance": SearchComparison(
         title="Guided by V, by likelihood, by nothing (Tables 1 and 2)",
-        plays={"sum": (*TABLE, *UPPER)},
+        plays={"sum": (*TABLE, "MCTS of 5 children, V", *UPPER)},
         paper={
             "GSM8K": _reported(TABLE, 43.9, 59.7, 53.9, 57.1, 65.4, 60.8, 72.4),
             "MATH": _reported(TABLE, 25.1, 36.0, 34.8, 39.7, 41.1, 35.8, 47.3),
@@ -184,26 +195,33 @@ COMPARISONS: Mapping[str, SearchComparison] = {
             ("beam 3/5, V", "beam 1/5, V"),
             ("MCTS, V", "MCTS, psi"),
             ("MCTS, V", "beam 3/5, V"),
+            ("MCTS of 5 children, V", "MCTS, V"),
+            ("MCTS of 5 children, V", "beam 3/5, V"),
             ("MCTS, perfect V", "MCTS, V"),
+            ("MCTS, perfect V", "beam 3/5, perfect V"),
         ),
-        note="The last four are no results, but bounds: the grader knows which ends are right and nothing before; a "
-        "perfect V knows after each step whether all went right so far.",
+        note="The last four are no results: the grader knows which ends are right and nothing before; a perfect V "
+        "knows after each step whether all went right so far, but not which of the steps to come are hard.",
     ),
     "outcome": SearchComparison(
         title="Values of steps, values of answers, both (Table 3)",
         plays={"sum": _OUTCOME},
         paper={
-            "GSM8K": _reported(_OUTCOME, 60.8, 72.4, 65.3, 74.6, 59.7, 63.8, 61.4),
-            "MATH": _reported(_OUTCOME, 35.8, 47.3, 38.3, 48.0, 36.0, 38.4, 37.6),
+            "GSM8K": _reported(_OUTCOME[:-1], 60.8, 72.4, 65.3, 74.6, 59.7, 63.8, 61.4),
+            "MATH": _reported(_OUTCOME[:-1], 35.8, 47.3, 38.3, 48.0, 36.0, 38.4, 37.6),
         },
         pairs=(
             ("MCTS, V", "MCTS, Y"),
             ("MCTS, V and Y", "MCTS, V"),
             ("MCTS, Y", "MCTS, psi"),
+            ("MCTS, grader", "MCTS, V"),
+            ("MCTS, grader", "MCTS, V and Y"),
             ("majority 5, weighted by V", "majority 5"),
             ("best of 5 by Y", "majority 5"),
         ),
-        note=f"Y alone is lambda = 1 with likelihood on the way, both is lambda = {MIX:g}; the paper says no lambda.",
+        note=f"Y alone is lambda = 1 with likelihood on the way, both is lambda = {MIX:g}; the paper says no lambda. "
+        "Y learns for as many steps as V, from the ends of the same trees. The grader is no result: it is a perfect Y "
+        "alone, without likelihood on the way.",
     ),
     "transfer": SearchComparison(
         title="Trained on one kind, used on others (Table 4)",

@@ -15,16 +15,13 @@ from search import Branching, Decision, Ended, OpenRuns, Program, jailed, truste
 from search.branching import Position
 from search.scoring import Scorer
 from speedrun.masprm.chains import chain_problems, result_of, workflow_of, wrong_step
-from speedrun.masprm.guided_arms import Play
+from speedrun.masprm.guided_arms import LIMITS, Play
 from speedrun.masprm.search_runs import Settings
 from tasks import Problem
 from trainer.evaluate import Searcher
 from trainer.rollout import derived_seed
 from workflow.answers import final_answer
 from workflow.completion import Completion, Sampling
-from workflow.limits import Limits
-
-LIMITS = Limits(agent_calls=32, tokens=16_000)
 
 
 def program_of(play: Play, problem: Problem, sampling: Sampling, seed: int, sandbox: Sandbox) -> Program:

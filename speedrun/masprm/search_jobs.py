@@ -6,8 +6,9 @@ it was broken off."""
 from __future__ import annotations
 
 import asyncio
+import math
 import random
-import time
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -17,21 +18,21 @@ from engine.protocol import Engine
 from metaagent.opening import open_sandbox
 from sandbox.protocol import Sandbox
 from search.problem import ORACLE
-from speedrun import phases
+from speedrun import phases, starts
 from speedrun.kept import write
 from speedrun.masprm import search_runs as runs
 from speedrun.masprm.bank_teacher import BankTeacher
 from speedrun.masprm.chains import KINDS, RelayTeacher, chain_problems, workflow_of
-from speedrun.masprm.guided_arms import ARMS, BANK, GRADER, PLAYS
-from speedrun.masprm.passes import LIMITS, searcher_of, shares_right, straight_passes
+from speedrun.masprm.guided_arms import ARMS, BANK, GRADER, LIMITS, PLAYS
+from speedrun.masprm.passes import searcher_of, shares_right, straight_passes
 from speedrun.masprm.search_runs import SEPARATOR, Job, KeptRun, Searched, Settings, Task
 from speedrun.masprm.value_checks import estimated, read_by, timed
 from speedrun.settings import SpeedrunSettings
 from tasks import Problem
 from trainer.disk import line_of, only_writer, read_records
-from trainer.evaluate import LabelSettings, label_problems
+from trainer.evaluate import label_problems
 from trainer.rollout import derived_seed
-from trainer.sft import METRICS, ChatRow
+from trainer.sft import METRICS, MODEL, ChatRow
 from workflow.completion import Sampling
 
 SEARCHED = "searched.jsonl"
@@ -39,11 +40,9 @@ SEARCHED = "searched.jsonl"
 
 async def carry_out(job: Job, settings: Settings, out: Path) -> None:
     """Write what is kept of a job into its folder."""
-    began = time.monotonic()
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(open_sandbox(grading=True))
         kept = await _DO[job.task](job, settings, out, sandbox, stack)
-    kept.figures["seconds"] = time.monotonic() - began
     write(job.folder(out) / runs.KEPT, kept)
 
 
@@ -57,9 +56,11 @@ async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox, sta
     plays = KINDS if job.name == "relay" else tuple(BANK)
     rows = [row for play in plays for row in await _lessons(job, settings, play, sandbox)]
     random.Random(job.seed).shuffle(rows)
-    taught = SpeedrunSettings(seed=job.seed, architecture=settings.architecture, sft=settings.sft)
+    taught = SpeedrunSettings(seed=job.seed, architecture=settings.architecture_of(job.name), sft=settings.sft)
     model = phases.untrained(taught, rows, own / "untrained")
     phases.fine_tune(taught, model, rows, own / "sft", lambda *_: None)
+    if not (own / starts.POLICY).exists():
+        starts.halved(own / "sft" / MODEL, own / starts.POLICY)
     engine = await runs.engine_of(stack, job, settings, PLAYS[plays[0]], out)
     for play in plays:
         for name, sampling in (
@@ -73,7 +74,7 @@ async def _taught(job: Job, settings: Settings, out: Path, sandbox: Sandbox, sta
 
 async def _lessons(job: Job, settings: Settings, play: str, sandbox: Sandbox) -> list[ChatRow]:
     """What agents were asked and said."""
-    count = {"sum": settings.cold, "rest": 2 * settings.cold // 3}.get(play, settings.cold // 3)
+    count = {"sum": settings.cold, "long": settings.cold, "rest": 2 * settings.cold // 3}.get(play, settings.cold // 3)
     relay = RelayTeacher(forgets=settings.forgets, slips=settings.slips)
     teacher: Engine = BankTeacher(relay=relay) if PLAYS[play].jailed else relay
     turns = asyncio.Semaphore(settings.max_concurrent)
@@ -105,16 +106,8 @@ async def _lessons(job: Job, settings: Settings, play: str, sandbox: Sandbox) ->
 
 
 async def _labelled(job: Job, settings: Settings, out: Path, sandbox: Sandbox, stack: AsyncExitStack) -> KeptRun:
-    name, _, simulations = job.name.partition(", N = ")
-    play = PLAYS[name]
+    play, made = runs.label_settings(job, settings)
     engine = await runs.engine_of(stack, job, settings, play, out)
-    made = LabelSettings(
-        simulations=int(simulations),
-        sampling=settings.sampling(play, logprobs=True),
-        limits=LIMITS,
-        seed=job.seed,
-        max_concurrent=settings.max_concurrent,
-    )
     trees = await label_problems(
         runs.problems_of(job, settings, out, play.problems, "train"),
         play.program,
@@ -134,18 +127,22 @@ async def _labelled(job: Job, settings: Settings, out: Path, sandbox: Sandbox, s
 
 
 async def _modelled(job: Job, settings: Settings, out: Path, sandbox: Sandbox, stack: AsyncExitStack) -> KeptRun:
-    """V or Y, from the policy's own weights."""
+    """V or Y, from the policy's own weights; Y for as many steps as V."""
     from engine.pretrained import load_tokenizer
     from trainer.update import TorchBackend
     from trainer.values import WEIGHT_DECAY, ScorerFile, StateView, ValueStep, rows_of_trees, train_values
+    from trainer.values.scorer_file import SCORER, read_scorer, write_scorer
 
     model, labels = runs.model_folder(job, out)
     base = runs.policy_of(job, PLAYS[model.play], out)
     tokenizer = load_tokenizer(base)
     tokenizer.add_tokens([SEPARATOR], special_tokens=True)
-    view = StateView(tokenizer, SEPARATOR, model.view, settings.architecture.context)
+    context = settings.architecture_of(job.taught).context
+    view = StateView(tokenizer, SEPARATOR, model.view, context)
     read = rows_of_trees([labels], view)
-    made = settings.values.model_copy(update={"seed": job.seed, "weigh_visits": model.weigh_visits})
+    states = rows_of_trees([labels], StateView(tokenizer, SEPARATOR, model.like, context))
+    epochs = math.ceil(settings.values.epochs * len(states.rows) / len(read.rows))
+    made = settings.values.model_copy(update={"seed": job.seed, "weigh_visits": model.weigh_visits, "epochs": epochs})
     backend = TorchBackend(
         base,
         learning_rate=made.learning_rate,
@@ -166,6 +163,13 @@ async def _modelled(job: Job, settings: Settings, out: Path, sandbox: Sandbox, s
     own = job.folder(out)
     with closing(backend):
         result = train_values(backend, read, made, scorer, own, resume=True)
+    if not (own / runs.VALUES).exists():
+        beside = own / f"{runs.VALUES}, unfinished"
+        shutil.rmtree(beside, ignore_errors=True)
+        starts.halved(own / MODEL, beside)
+        (beside / SCORER).unlink()  # which is of other weights
+        write_scorer(beside, read_scorer(own / MODEL))
+        beside.rename(own / runs.VALUES)
     measured = [line.held_out for _, line in read_records(own / METRICS, ValueStep) if line.held_out is not None]
     kept = runs.kept_run(job, settings)
     kept.figures = {"rows": result.rows, "steps": result.steps}
@@ -204,7 +208,6 @@ async def _searched(job: Job, settings: Settings, out: Path, sandbox: Sandbox, s
                     generated=found.generated_tokens,
                     prompt=found.prompt_tokens,
                     read=found.scored_tokens,
-                    seconds=found.seconds,
                 )
                 file.write(line_of(done[problem.id]))
                 file.flush()

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from speedrun.intervals import Rates, interval, paired
+from speedrun.intervals import Paired, Rates, interval, paired
 from speedrun.masprm.guided_arms import COMPARISONS, VALUES, WALL, SearchComparison
 from speedrun.masprm.search_runs import Job, KeptRun, Searched
 from speedrun.masprm.value_pages import models_table, values_page, wall_page
-from trainer.evaluate import Interval
 from viewer.charts import Dot, dots, png, scatter
 
 READING = "## Reading"
+TESTED = {"GSM8K": 1319, "MATH": 2000}
+"""Problems of the paper's test sets."""
 Found = Mapping[Job, KeptRun]
 SEEDS = (
     "Each seed has a cold start, problems, labels and models of values of its own; all arms of a seed draw the same "
@@ -87,7 +88,11 @@ def mean(runs: Sequence[KeptRun], value: Callable[[Searched], float]) -> float:
 def _differences(comparison: SearchComparison, play: str, found: Found) -> list[str]:
     lines = [
         f"Differences, paired on the same problems; {len(comparison.pairs)} are looked at, their intervals are not "
-        "widened for that. The paper's are in points, without intervals:",
+        "widened for that. The paper's are in points, with 1.96 standard errors of two shares of its test problems "
+        f"({', '.join(f'{name} {count:,}' for name, count in TESTED.items() if name in comparison.paper)}), as if they "
+        "were not the same ones; it gives none of its own:"
+        if comparison.paper
+        else "widened for that:",
         "",
         f"| | EM | seeds | | {''.join(f'{each} | ' for each in comparison.paper)}".rstrip(),
         f"|---|---|---|---|{'---|' * len(comparison.paper)}",
@@ -95,18 +100,25 @@ def _differences(comparison: SearchComparison, play: str, found: Found) -> list[
     for one, other in comparison.pairs:
         gap = paired(*(solved(runs_of(found, arm, play)) for arm in (one, other)))
         cells = [gap.shown, gap.seeds, gap.told]
-        cells += [_beside(gap.found, one, other, of) for of in comparison.paper.values()]
+        cells += [_beside(gap, one, other, of, TESTED[data]) for data, of in comparison.paper.items()]
         lines.append(f"| {one} less {other} | {' | '.join(cells)} |")
     return lines
 
 
-def _beside(gap: Interval, one: str, other: str, reported: Mapping[str, float]) -> str:
-    """The paper's difference, and whether the miniature agrees; nothing where it has none."""
+def _beside(gap: Paired, one: str, other: str, reported: Mapping[str, float], tested: int) -> str:
+    """The paper's difference with its error, and whether the miniature agrees; nothing where it has none."""
     if one not in reported or other not in reported:
         return ""
     points = reported[one] - reported[other]
-    agrees = "cannot tell" if 0 in gap else "agrees" if gap.mean * points > 0 else "**not so here**"
-    return f"{points:+.1f}: {agrees}"
+    spread = sum(reported[arm] * (100 - reported[arm]) for arm in (one, other))
+    error = 1.96 * (spread / tested) ** 0.5
+    if abs(points) <= error:
+        agrees = "within its error"
+    elif gap.told not in ("above", "below"):
+        agrees = "cannot tell"
+    else:
+        agrees = "agrees" if gap.found.mean * points > 0 else "**not so here**"
+    return f"{points:+.1f} ± {error:.1f}: {agrees}"
 
 
 def _picture(name: str, play: str, arms: Sequence[str], found: Found, path: Path) -> None:
@@ -126,7 +138,7 @@ def _picture(name: str, play: str, arms: Sequence[str], found: Found, path: Path
 def _starts(found: Found) -> list[str]:
     """What the policies that are searched do by themselves."""
     starts = [run for job, run in found.items() if job.task == "start"]
-    names = dict.fromkeys(name for run in starts for name in run.figures if name != "seconds")
+    names = dict.fromkeys(name for run in starts for name in run.figures)
     lines = [
         "The policies by themselves, on validation problems: shares of passes that end right, and of the relay's "
         "steps, among those that begin right:",

@@ -1,15 +1,15 @@
 """Runs of MASPRM's comparisons: for each seed a policy taught on a cold start, trees of labels, models of values, arms.
 
     OUT/seed-S/PROBLEMS.jsonl            of this seed: train and test of each kind
-    OUT/seed-S/start/TAUGHT/...          a policy: of the relay, or of the programs of the bank
+    OUT/seed-S/start/TAUGHT/...          a policy: of the relay, or of the programs of the bank; its `policy/` is kept
     OUT/seed-S/labels/PLAY, N = .../...  trees (`metaagent label`)
-    OUT/seed-S/model/NAME/...            a model of values (`metaagent prm`)
+    OUT/seed-S/model/NAME/...            a model of values (`metaagent prm`); `values/` of those that arms share is kept
     OUT/seed-S/arm/PLAY/NAME/...         held-out problems, searched
     OUT/seed-S/states/...                states and what 200 runs on from each came to
     OUT/seed-S/reading/NAME/...          what a model says of them
     OUT/seed-S/wall/...                  what calls, values and jails take
 
-Each has `kept.json.gz`, which pages are made of. What is done is not done again. Compares nothing.
+Each has `kept.json.gz`, which pages are made of. Runs nothing (`speedrun.masprm.search_jobs`).
 """
 
 # pyright: reportMissingImports=false
@@ -30,18 +30,31 @@ from pydantic import BaseModel, ConfigDict, Field
 from engine.protocol import Engine
 from search.scoring import Scorer
 from speedrun.masprm.chains import Kind, chain_problems
-from speedrun.masprm.guided_arms import ARMS, MODELS, PERFECT, PLAYS, READ, Model, Play, model_of
+from speedrun.masprm.guided_arms import (
+    ARMS,
+    LIMITS,
+    MODELS,
+    PERFECT,
+    PLAYS,
+    READ,
+    SHARED,
+    Model,
+    Play,
+    model_of,
+)
 from speedrun.masprm.relay_scorer import RelayScorer
+from speedrun.starts import POLICY
 from speedrun.tiny_policy import Architecture
 from tasks import Problem, read_task
-from trainer.sft import MODEL, SFTSettings
+from trainer.evaluate import LabelSettings
+from trainer.sft import SFTSettings
 from trainer.values import ValueSettings
 from workflow.completion import Sampling
 
 KEPT, MADE_BY, SEPARATOR = "kept.json.gz", "made_by.json", "<|value|>"
+VALUES = "values"
+"""Folder of a model of values that searches read, in half precision as a policy's."""
 Task = Literal["start", "labels", "model", "states", "arm", "reading", "wall"]
-TASKS: tuple[Task, ...] = ("start", "labels", "model", "states", "arm", "reading", "wall")
-"""In the order in which they can be done."""
 
 
 class Settings(BaseModel):
@@ -50,9 +63,11 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     architecture: Architecture = Architecture(layers=4, width=128, inner=384, heads=4, vocabulary=600, context=512)
+    bank: Architecture = Architecture(layers=4, width=128, inner=384, heads=4, vocabulary=2048, context=512)
+    """Of the policy that plays the bank's programs, whose prompts are long: with more words they take fewer tokens."""
     cold: int = Field(default=1500, ge=1)
-    """Sums of the cold start; a third as many long ones, two thirds as many of the rest. As many for each of the bank's
-    programs as there are long ones."""
+    """Sums of the cold start, and long ones; two thirds as many of the rest. A third as many for each of the bank's
+    programs."""
     forgets: float = Field(default=0.7, ge=0, le=1)
     slips: float = Field(default=0.06, ge=0, le=1)
     """Of the teacher (`speedrun.masprm.chains`)."""
@@ -74,6 +89,9 @@ class Settings(BaseModel):
     """That `values` looks at."""
     runs: int = Field(default=200, ge=1)
     """On from each of them."""
+
+    def architecture_of(self, taught: str) -> Architecture:
+        return self.bank if taught == "bank" else self.architecture
 
     def sampling(self, play: Play, logprobs: bool = False) -> Sampling:
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=play.max_tokens, logprobs=logprobs)
@@ -124,6 +142,16 @@ class Job:
         return Job(task="model", seed=self.seed, name=name)
 
     @property
+    def taught(self) -> str:
+        """Whose cold start the policy had."""
+        return next(each.name for each in self.everything if each.task == "start")
+
+    @property
+    def weights(self) -> str | None:
+        """The folder, in its own, of weights that are kept in the repository."""
+        return POLICY if self.task == "start" else VALUES if self.task == "model" and self.name in SHARED else None
+
+    @property
     def everything(self) -> list[Job]:
         """All that has to be there before, and itself."""
         before = [each for job in self.taken for each in job.everything]
@@ -141,13 +169,17 @@ class Searched(BaseModel):
     prompt: int
     read: int
     """Tokens that models of values read."""
-    seconds: float
 
 
 class KeptRun(BaseModel):
     """What pages need of a job, small enough to stay in the repository."""
 
     made_by: dict[str, Any]
+    """All that it was asked for (`made_by`)."""
+    start: str = ""
+    """Which of the weights that are kept it goes back to (`speedrun.masprm.kept_runs.began`)."""
+    code: str = ""
+    """Of which version of the project it is (`speedrun.kept.code_of_project`)."""
     searched: list[Searched] = []
     figures: dict[str, float] = {}
     series: dict[str, list[float]] = {}
@@ -156,22 +188,43 @@ class KeptRun(BaseModel):
 def made_by(job: Job, settings: Settings) -> dict[str, Any]:
     """All that a job's results depend on."""
     found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
-    found["settings"] = settings.model_dump(mode="json", exclude=_without(job.task))
+    found["settings"] = settings.model_dump(mode="json", exclude=_without(job))
+    if job.task == "start":
+        found["programs"] = {name: play.program for name, play in PLAYS.items() if play.taught == job.name}
+    if job.task == "labels":
+        play, labels = label_settings(job, settings)
+        found["labels"] = labels.model_dump(mode="json", exclude={"max_concurrent", "retries"})
+        found["program"] = play.program
     if job.task == "model":
         found["model"] = asdict(MODELS[job.name])
     if job.task == "arm":
         arm = ARMS[job.name]
         found["arm"] = {"search": arm.search.model_dump(mode="json"), "prm": arm.prm, "orm": arm.orm}
         found["program"] = PLAYS[job.play].program
+        found["limits"] = LIMITS.model_dump(mode="json")
     found["taken"] = [made_by(each, settings) for each in job.taken]
     return json.loads(json.dumps(found))
 
 
-def _without(task: Task) -> set[str]:
+def label_settings(job: Job, settings: Settings) -> tuple[Play, LabelSettings]:
+    """Of a job that grows trees: what is searched, and how."""
+    name, _, simulations = job.name.partition(", N = ")
+    made = LabelSettings(
+        simulations=int(simulations),
+        sampling=settings.sampling(PLAYS[name], logprobs=True),
+        limits=LIMITS,
+        seed=job.seed,
+        max_concurrent=settings.max_concurrent,
+    )
+    return PLAYS[name], made
+
+
+def _without(job: Job) -> set[str]:
     """Settings that a job does not depend on."""
     of = {"values": ("model",), "train": ("labels",), "test": ("arm", "states", "wall"), "states": ("states",)}
     of["runs"] = ("states",)
-    return {"max_concurrent", "max_batch", *(name for name, tasks in of.items() if task not in tasks)}
+    other = "architecture" if job.taught == "bank" else "bank"
+    return {"max_concurrent", "max_batch", other, *(name for name, tasks in of.items() if job.task not in tasks)}
 
 
 def kept_run(job: Job, settings: Settings) -> KeptRun:
@@ -185,11 +238,6 @@ def code_of_instrument() -> str:
     names = ("chains.py", "relay_scorer.py", "bank_teacher.py")
     own = [Path(__file__).with_name(name) for name in names]
     return hashlib.sha256(b"".join(path.read_bytes() for path in own)).hexdigest()
-
-
-def kept_at(job: Job, kept: Path) -> Path:
-    folder = job.folder(kept)
-    return folder.with_name(f"{folder.name}.json.gz")
 
 
 def problems_of(job: Job, settings: Settings, out: Path, kind: Kind, name: Literal["train", "test"]) -> list[Problem]:
@@ -207,7 +255,7 @@ def problems_of(job: Job, settings: Settings, out: Path, kind: Kind, name: Liter
 
 def policy_of(job: Job, play: Play, out: Path) -> Path:
     """The model that plays the agents."""
-    return Job(task="start", seed=job.seed, name=play.taught).folder(out).resolve() / "sft" / MODEL
+    return Job(task="start", seed=job.seed, name=play.taught).folder(out).resolve() / POLICY
 
 
 async def engine_of(stack: AsyncExitStack, job: Job, settings: Settings, play: Play, out: Path) -> Engine:
@@ -225,7 +273,8 @@ async def scorer_of(stack: AsyncExitStack, name: str, job: Job, out: Path) -> Sc
         return RelayScorer()
     from trainer.values import TorchScorer
 
-    scorer = TorchScorer.load(Job(task="model", seed=job.seed, name=found).folder(out).resolve(), device="cpu")
+    folder = Job(task="model", seed=job.seed, name=found).folder(out).resolve() / VALUES
+    scorer = TorchScorer.load(folder, device="cpu")
     stack.push_async_callback(scorer.close)
     return scorer
 

@@ -91,8 +91,14 @@ _MEANS = dict.fromkeys(_SETTING.split(), "") | {
 """Commands that only set what is said, and those that say what another one does."""
 _SIGNS = {
     "≤": "le", "≥": "ge", "≠": "ne", "×": "times", "÷": "div", "·": "cdot", "⋅": "cdot", "√": "sqrt", "∞": "infty",
-    "°": "circ", "−": "-", "–": "-", "∠": "angle", "△": "triangle",
+    "°": "circ", "−": "-", "–": "-", "‐": "-", "‒": "-", "∠": "angle", "△": "triangle",
 }  # fmt: skip
+_POWERS = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+|(?<=[\w)\]}])\*\*(?=[\w({\\+-])|<sup\b[^<>]*+>", re.IGNORECASE)
+"""What is above something: it is not set beside it. Two stars between what has no spaces are a power, no bold word."""
+_PRIMES = re.compile(r"\^\s*+\{?\s*+((?:\\prime\s*+)++)\}?|[’′]")
+_OF_WORDS = re.compile(r"(?:(?<=[^\W\d_]{2})|(?<![\w)}\]!'])(?<!\\))[!']+")
+"""Apostrophes, quotation marks and exclamation marks; what is behind a number, a bracket or a single letter is a prime
+or a factorial."""
 
 
 def in_math500(problems: Iterable[Problem]) -> list[Problem]:
@@ -120,9 +126,11 @@ def digest(question: str) -> str:
 
 def normal_form(question: str) -> str:
     """Letters, digits and signs of a math question, equal for two that are the same however they are spaced and marked
-    up: commands that only set them, tags, stars, a number before the question do not count, nor how a fraction is
-    written."""
+    up: commands that only set them, tags, stars, a number before the question do not count, nor how a fraction or a
+    power is written."""
     text = _unmarked(question).casefold().strip()
+    text = _PRIMES.sub(lambda prime: "'" * (prime[0].count("prime") or 1), text)
+    text = _OF_WORDS.sub("", text)
     begins = _BEFORE.match(text)
     text = text[begins.end() :] if begins else text
     text = re.sub(r"\\[hv]space\*?\{[^{}]*+\}|\\[()\[\],:;! ]", "", text)
@@ -132,13 +140,14 @@ def normal_form(question: str) -> str:
             break
     text = re.sub(r"\\([a-z]+)", lambda command: _MEANS.get(command[1], command[1]), text)
     text = "".join(_SIGNS.get(sign) or _greek(sign) for sign in text)
-    text = re.sub(r"[^\w+*/^=<>|().,-]|_", "", text)
+    text = re.sub(r"[^\w+*/^=<>|().,!'-]|_", "", text)
     return re.sub(r"(?<=\d),(?=\d{3}(?!\d))|(?<!\d)[.,]|[.,](?!\d)", "", text)
 
 
 def _unmarked(question: str) -> str:
     """Without tags and Markdown, its signs as most write them."""
-    return _MARKS.sub("", _TAG.sub(" ", unicodedata.normalize("NFKC", html.unescape(question))))
+    text = _POWERS.sub(lambda power: "^" + power[0].strip("*") * (power[0][0] != "<"), html.unescape(question))
+    return _MARKS.sub("", _TAG.sub(" ", unicodedata.normalize("NFKC", text)))
 
 
 def _greek(sign: str) -> str:

@@ -217,7 +217,7 @@ def test_arms_begin_from_the_start_that_is_kept(tmp_path: Path, asked: list[Job]
     run_all([arm], Settings(), tmp_path / "two", 1, kept)
     assert asked == [arm.start, arm]
     assert left([arm, other], Settings(), kept) == [other], "arms of two starts are never paired"
-    with pytest.raises(ValueError, match=r"one/plan_path/seed-1/start has another policy than .*Fix: another --out"):
+    with pytest.raises(ValueError, match=r"one/plan_path/seed-1/start/policy is another one than .*Fix: another --out"):
         run_all([other], Settings(), tmp_path / "one", 1, kept)
 
 

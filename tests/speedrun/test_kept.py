@@ -111,7 +111,7 @@ def test_arms_of_another_start_are_made_again(tmp_path: Path, made: list[Job]) -
     run_all([arm], SETTINGS, tmp_path / "two", 1, kept)
     assert made == [arm.start, arm]
     assert left([arm, other], SETTINGS, kept) == [other]
-    with pytest.raises(ValueError, match=r"one/seed-1/start has another policy than .*Fix: another --out"):
+    with pytest.raises(ValueError, match=r"one/seed-1/start/policy is another one than .*Fix: another --out"):
         run_all([other], SETTINGS, tmp_path / "one", 1, kept)
     (kept / "seed-1" / START / POLICY / "model.safetensors").write_text("damaged")
     assert left([arm], SETTINGS, kept) == [arm]
@@ -137,7 +137,9 @@ def test_a_start_is_kept_whole_with_what_it_was_made_by(tmp_path: Path) -> None:
     assert found(seed=1) == digest(start)
     assert sorted(path.name for path in kept.parent.iterdir()) == ["start"]
     (kept / "made_by.json").write_text("{")
-    with pytest.raises(ValueError, match=r"made_by.json does not say how the policy was made: .*Fix: remove .*start"):
+    with pytest.raises(
+        ValueError, match=r"made_by.json does not say how .*start/policy was made: .*Fix: remove .*start"
+    ):
         found(seed=1)
 
 

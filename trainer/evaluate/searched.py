@@ -210,9 +210,10 @@ class Searcher:
         seed: int,
     ) -> TreeHeader:
         drawn = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k", "max_tokens")}
+        limits = {f"limit_{name}": value for name, value in self.limits.model_dump(mode="json").items()}
         version = getattr(engine, "weights_version", None)
         return TreeHeader(
-            settings={**settings, "seed": seed, **drawn},
+            settings={**settings, "seed": seed, **drawn, "tolerance": problem.tolerance, **limits},
             problem=problem.id,
             problem_digest=problem_digest(problem),
             question=problem.question,

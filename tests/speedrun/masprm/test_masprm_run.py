@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from speedrun.masprm import __main__ as command
+from speedrun.masprm import kept_runs
 from speedrun.masprm.search_jobs import carry_out
 from speedrun.masprm.search_runs import Job, Settings
 from speedrun.side_by_side import DONE
@@ -48,7 +49,7 @@ def test_from_nothing_to_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asyncio.run(carry_out(done[-1], command.settings_in(tmp_path / "out"), tmp_path / "out"))
         (folder / DONE).touch()
 
-    monkeypatch.setattr(command, "run_in_process", here)
+    monkeypatch.setattr(kept_runs, "run_in_process", here)
     (tmp_path / "small.json").write_text(SMALL.model_dump_json())
     asked = ["--seeds", "3", "--out", str(tmp_path / "out"), "--settings", str(tmp_path / "small.json"), "--jobs", "1"]
     for name in ("guidance", "values", "wall"):

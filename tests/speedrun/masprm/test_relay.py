@@ -126,6 +126,25 @@ def test_the_bank_is_played(play: str) -> None:
     assert run.failure is None
 
 
+def test_judge_and_critic_read_what_is_shown_line_by_line() -> None:
+    question = "Add up 24, 4, 7, 9."
+    chain = read_chain(question)
+    assert chain is not None
+    wrong, right = (f"### From a solver\n24+4=28\n28+7={n}\n{n}+9=\\boxed{{{n + 9}}}" for n in (25, 35))
+    torn = "24+4=28 it is\n35+9=\\boxed{44}"
+    teacher, dice = BankTeacher(believes=1, misses=0, alarms=0), random.Random(3)
+
+    def said(agent: str, *shown: str) -> str:
+        return teacher.reply(agent, chain, "\n\n".join([question, *shown]), [], dice)
+
+    assert {said("MathJudge", wrong, right, wrong) for _ in range(20)} == {"\\boxed{44}"}
+    assert {said("MathJudge", wrong, wrong) for _ in range(20)} == {"\\boxed{34}"}
+    assert said("MathJudge", "nothing") == "\\boxed{0}"
+    assert said("MathCritic", wrong, right) == "Verdict: CORRECT"
+    assert said("MathCritic", right, wrong) == "Verdict: INCORRECT"
+    assert said("MathCritic", torn) == said("MathCritic") == "Verdict: INCORRECT"
+
+
 @pytest.mark.parametrize("teacher", [RelayTeacher(), BankTeacher()])
 def test_teachers_know_nothing_else(teacher: Any) -> None:
     asked = CompletionRequest(agent="X", key="k", messages=[{"role": "user", "content": "2 + 2?"}], sampling=Sampling())

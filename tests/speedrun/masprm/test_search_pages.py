@@ -14,9 +14,11 @@ from speedrun.kept import read_as, write
 from speedrun.masprm import __main__ as command
 from speedrun.masprm import search_runs as runs
 from speedrun.masprm.guided_arms import ARMS, COMPARISONS, GRADER, MODELS, NAMES, OWN, PERFECT, PLAYS, READ
+from speedrun.masprm.kept_runs import began, kept_at, left, run_all
 from speedrun.masprm.search_pages import write_page
-from speedrun.masprm.search_runs import TASKS, Job, KeptRun, Searched, Settings
-from speedrun.masprm.value_pages import errors, falls
+from speedrun.masprm.search_runs import Job, KeptRun, Searched, Settings
+from speedrun.masprm.value_pages import bias_and_pearson, by_chance, errors, falls
+from speedrun.starts import digest, keep
 
 ARM = Job(task="arm", seed=1, name="MCTS, V and Y", play="sum")
 
@@ -38,9 +40,10 @@ def test_a_job_needs_what_is_made_before_it() -> None:
     ]
     for name in NAMES:
         for job in command.jobs_of(name, 0):
-            order = [TASKS.index(each.task) for each in job.everything]
-            assert all(TASKS.index(each.task) < TASKS.index(job.task) for each in job.taken)
-            assert order[-1] == max(order)
+            order = job.everything
+            assert order[-1] == job
+            assert all(order.index(before) < order.index(each) for each in order for before in each.taken)
+            assert {each.name for each in order if each.task == "start"} == {job.taught}
             assert Job(**json.loads(json.dumps(asdict(job)))) == job
 
 
@@ -49,7 +52,7 @@ def test_folders_are_apart() -> None:
     folders = [job.folder(Path("out")) for job in jobs]
     assert len(set(folders)) == len(folders)
     assert not any(one in other.parents for one in folders for other in folders)
-    kept = [runs.kept_at(job, Path("kept")) for job in jobs]
+    kept = [kept_at(job, Path("kept")) for job in jobs]
     assert len(set(kept)) == len(kept)
 
 
@@ -65,42 +68,107 @@ def test_every_comparison_has_its_arms() -> None:
     assert set(READ) <= MODELS.keys()
 
 
+def weigh(job: Job, out: Path, said: str = "") -> None:
+    """Write weights as the job would leave them."""
+    assert job.weights is not None
+    folder = job.folder(out) / job.weights
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").write_text(f"{job.title} {said}")
+
+
+def keep_all(jobs: list[Job], out: Path, kept: Path, settings: Settings, said: str = "") -> None:
+    """As if they had been done."""
+    for job in jobs:
+        if job.weights:
+            weigh(job, out, said)
+            keep(job.folder(out), job.folder(kept), runs.made_by(job, settings), job.weights)
+    for job in jobs:
+        write(kept_at(job, kept), runs.kept_run(job, settings).model_copy(update={"start": began(job, settings, kept)}))
+
+
 def test_results_that_were_made_otherwise_are_not_taken(tmp_path: Path) -> None:
-    settings = Settings()
-    write(runs.kept_at(ARM, tmp_path), runs.kept_run(ARM, settings))
-    assert command.left([ARM], settings, tmp_path) == []
+    settings, kept = Settings(), tmp_path / "kept"
+    keep_all(ARM.everything, tmp_path / "out", kept, settings)
+    assert left(ARM.everything, settings, kept) == []
     for changed in ({"test": 301}, {"forgets": 0.1}, {"values": settings.values.model_copy(update={"epochs": 9})}):
-        assert command.left([ARM], settings.model_copy(update=changed), tmp_path) == [ARM]
-    assert command.left([ARM], settings.model_copy(update={"states": 8, "max_concurrent": 3}), tmp_path) == []
-    start = ARM.everything[0]
+        assert left([ARM], settings.model_copy(update=changed), kept) == [ARM]
+    bank = settings.bank.model_copy(update={"layers": 1})
+    for changed in ({"states": 8, "max_concurrent": 3}, {"bank": bank}):
+        assert left([ARM], settings.model_copy(update=changed), kept) == []
+    start, labels = ARM.everything[:2]
     assert runs.made_by(start, settings) == runs.made_by(start, settings.model_copy(update={"test": 301}))
+    assert runs.made_by(labels, settings)["labels"]["children"] == 3
+    other = Job(task="arm", seed=1, name="MCTS, own V", play="tool")
+    assert runs.made_by(other, settings) != runs.made_by(other, settings.model_copy(update={"bank": bank}))
+
+
+def test_arms_are_of_the_weights_that_are_kept(tmp_path: Path) -> None:
+    """Another machine teaches other weights: what was made with others is made again."""
+    settings, kept, out = Settings(), tmp_path / "kept", tmp_path / "out"
+    greedy = Job(task="arm", seed=1, name="greedy", play="sum")
+    keep_all([*ARM.everything, greedy], out, kept, settings)
+    value = ARM.everything[2]
+    assert value.weights == "values"
+    weigh(value, out, "elsewhere")
+    keep(value.folder(out), value.folder(kept), runs.made_by(value, settings), value.weights)
+    assert left([*ARM.everything, greedy], settings, kept) == [value, ARM]
+    start = ARM.everything[0]
+    weigh(start, out, "elsewhere")
+    keep(start.folder(out), start.folder(kept), runs.made_by(start, settings), "policy")
+    assert left([*ARM.everything, greedy], settings, kept) == [*ARM.everything, greedy]
+    assert digest(start.folder(kept)) == began(start, settings, kept)
+
+
+class Ended:
+    """Processes that do nothing but leave what their job would."""
+
+    def __init__(self, out: Path) -> None:
+        self.asked: list[Job] = []
+        self.out = out
+
+    def __call__(self, told: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        job = Job(**json.loads(told[told.index("--one") + 1]))
+        self.asked.append(job)
+        if job.weights:
+            weigh(job, self.out)
+        write(job.folder(self.out) / runs.KEPT, runs.kept_run(job, Settings()))
+        return subprocess.CompletedProcess(told, 0)
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Job] = []
-
-    def ended(told: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        job = Job(**json.loads(told[told.index("--one") + 1]))
-        asked.append(job)
-        write(job.folder(tmp_path / "out") / runs.KEPT, runs.kept_run(job, Settings()))
-        return subprocess.CompletedProcess(told, 0)
-
+    out, kept = tmp_path / "out", tmp_path / "kept"
+    ended = Ended(out)
     monkeypatch.setattr(subprocess, "run", ended)
-    command.run_all([ARM], Settings(), tmp_path / "out", 1, tmp_path / "kept")
-    assert asked == ARM.everything
-    command.run_all([ARM], Settings(), tmp_path / "out", 1, tmp_path / "kept")
+    run_all([ARM], Settings(), out, 1, kept)
+    assert ended.asked == ARM.everything
+    run_all([ARM], Settings(), out, 1, kept)
     other = Job(task="arm", seed=1, name="greedy", play="sum")
-    command.run_all([ARM, other], Settings(), tmp_path / "out", 1, tmp_path / "kept")
-    assert asked == [*ARM.everything, other]
-    runs.kept_at(ARM, tmp_path / "kept").unlink()
+    run_all([ARM, other], Settings(), out, 1, kept)
+    assert ended.asked == [*ARM.everything, other]
     with pytest.raises(ValueError, match=r"holds .* with .*Fix: use another folder"):
-        command.run_all([ARM], Settings(slips=0.5), tmp_path / "out", 1, tmp_path / "kept")
+        run_all([ARM], Settings(slips=0.5), out, 1, kept)
+
+
+def test_on_another_day_only_what_is_missing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights come from what is kept; trees are made again where a model that is not kept learns from them."""
+    kept, ended = tmp_path / "kept", Ended(tmp_path / "second")
+    keep_all(ARM.everything, tmp_path / "first", kept, Settings())
+    monkeypatch.setattr(subprocess, "run", ended)
+    other = Job(task="arm", seed=1, name="MCTS, V", play="sum")
+    run_all([other], Settings(), ended.out, 1, kept)
+    assert ended.asked == [other]
+    start, labels, value = ARM.everything[:3]
+    for job in (start, value):
+        assert digest(job.folder(ended.out), job.weights or "") == digest(job.folder(kept), job.weights or "")
+    reading = Job(task="reading", seed=1, name="V, by visits")
+    model = Job(task="model", seed=1, name="V, by visits")
+    run_all([reading], Settings(), ended.out, 1, kept)
+    assert set(ended.asked[1:]) == {Job(task="states", seed=1), labels, model, reading}
 
 
 def arm(right: int, calls: int = 20) -> KeptRun:
     searched = [
-        Searched(problem=f"{n}", correct=n < right, calls=calls, scored=calls, generated=7 * calls, prompt=9, read=50,
-                 seconds=1.0)
+        Searched(problem=f"{n}", correct=n < right, calls=calls, scored=calls, generated=7 * calls, prompt=9, read=50)
         for n in range(100)
     ]  # fmt: skip
     return KeptRun(made_by={}, searched=searched)
@@ -132,7 +200,9 @@ def test_a_page_by_hand(name: str, tmp_path: Path) -> None:
         assert "| 0.300, 0.300, 0.300 | 20.0 | 20.0 | 140 | 50 | 43.9 | 25.1 |" in text
         # majority 5 is the second arm, two problems better
         assert "| majority 5 less greedy | +0.020 [" in text
-        assert "| +15.8: " in text
+        # 1.96 standard errors of shares of 1,319: 1.96 sqrt((43.9 * 56.1 + 59.7 * 40.3) / 1319) = 3.8
+        assert "| +15.8 ± 3.8: agrees |" in text
+        assert "| -2.6 ± 3.8: within its error |" in text
         assert "| V | 1,000 | 0.250 |" in text
     page.write_text(text + "\n## Reading\n\nWritten by hand.\n")
     again = write_page(name, found_of(name), "other words", tmp_path).read_text()
@@ -151,6 +221,10 @@ def test_values_by_hand(tmp_path: Path) -> None:
     run = reading([0.4, -0.5, 0.0, 1.0], along)
     assert errors(run) == pytest.approx({"0": 0.1, "1": 0.5, "2": 0.0, "3": 0.0})
     assert errors(run, 2) == pytest.approx({"1": 0.5})
+    assert bias_and_pearson(run)[0] == pytest.approx((-0.1 + 0.5) / 4)
+    assert bias_and_pearson(run, 2) == (pytest.approx(0.5), None)
+    # both fall most at their second step, and one of two went wrong there
+    assert by_chance(run) == pytest.approx(0.5)
     assert falls(run) == {"0": 1.0, "2": 0.0}  # the third falls by 0.1 at the first step, by 0.9 at the second
     pytest.importorskip("numpy")
     pytest.importorskip("vl_convert")
@@ -158,7 +232,7 @@ def test_values_by_hand(tmp_path: Path) -> None:
     found |= {Job(task="labels", seed=0, name="sum, N = 40"): KeptRun(made_by={}, figures={"calls": 4e4, "right": 0.5})}
     text = write_page("values", found, "c", tmp_path).read_text()
     assert "| V | 0.150 [" in text
-    assert "| 0.100 | 0.500 | 0.000 | 0.000 |" in text
+    assert "| 0.100, -0.100 | 0.500, +0.500 | 0.000, +0.000 | 0.000, +0.000 |" in text
     assert "| V | 0.500 [" in text
     assert "| sum, N = 40 | 40,000 |  | 0.500 |" in text
 

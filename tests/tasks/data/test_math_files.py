@@ -78,7 +78,12 @@ def asked(question: str) -> Problem:
 def test_a_question_of_math500_is_known_however_it_is_written() -> None:
     same = [DIVISORS, f"\n  {DIVISORS.lower()} ", "How many positive whole-number\ndivisors does $196$ have?"]
     assert in_math500(asked(each) for each in same) == [asked(each) for each in same]
-    other = [DIVISORS.replace("196", "197"), "How many divisors does 196 have?", "Halve $1$."]
+    other = [
+        DIVISORS.replace("196", "197"),
+        DIVISORS.replace("196", "$196!$"),
+        "How many divisors does 196 have?",
+        "Halve $1$.",
+    ]
     assert in_math500(asked(each) for each in other) == []
     assert digest("$\\dfrac12 x$") == digest("\\frac12x")
     beside = [f"Solve this. {DIVISORS}", f"{DIVISORS}\nPut the answer into a box.", f"A riddle: {DIVISORS} Think!"]
@@ -92,11 +97,15 @@ def test_a_question_of_math500_is_known_however_it_is_written() -> None:
         (r"$\frac{3x-2}{x-2}$", r"${3x-2 \over x-2}$"), (r"$\frac12$", "1/2"), (r"\frac{\frac{1}{2}}{3}", "1/2/3"),
         (r"\frac{x^{2}}{y_{1}}", r"{x^2 \over y_1}"), ("1,000 or 2.5", "1{,}000 or $2.5$"), ("caf\u00e9", "cafe\u0301"),
         ("Ann\u2019s \u201cage\u201d", "Ann's \"age\""), ("a<b", "a &lt; b"), ("$2*3$", "2 * 3"),
+        ("x³ + 1", "$x^{3}+1$"), ("x**3", "x^3"), ("x<sup>12</sup>", "$x^{12}$"), ("10⁻³", "$10^{-3}$"),
+        ("whole\u2010number", "whole-number"),
+        (r"f^{\prime\prime}(x)", "f''(x)"), (r"$f^\prime(x)$", "f\u2019(x)"), ("dogs' ``tails''", "dogs’ “tails”"),
     ):  # fmt: skip
         assert digest(one) == digest(other), (one, other)
     for one, other in (
         ("$1.5$", "$15$"), ("(1, 23)", "(12, 3)"), (r"\frac{1}{23}", r"\frac{12}{3}"), ("2*3", "2+3"),
-        ("a < b", "a > b"),
+        ("a < b", "a > b"), ("$196!$", "196"), ("$n!!$", "$n!$"), ("$f'(x)$", "f(x)"), ("f''(x)", "f'(x)"),
+        ("$A'B$", "AB"), ("$x^3$", "x3"),
     ):  # fmt: skip
         assert digest(one) != digest(other), (one, other)
     assert digest(r"$\sin 60$") != digest(r"$\cos 60$")

@@ -21,6 +21,7 @@ from tasks import Problem
 from trainer.evaluate import LabelledTree, LabelSettings, Searcher, label_problems, searched
 from workflow.completion import CompletionRequest, Sampling
 from workflow.failures import EngineFailed
+from workflow.limits import Limits
 
 TWO = """
 from workflow import AgentNode, ReflectionNode, Workflow
@@ -273,4 +274,9 @@ def test_headers_say_of_what_and_how_they_are(tmp_path: Path) -> None:
         4.0,
     )
     assert (settings["temperature"], settings["max_tokens"]) == (0.7, 64)
+    assert (settings["tolerance"], settings["limit_tokens"]) == (None, PLAN.limits.tokens)
+    labels(tmp_path / "near", [FOUR], plan=PLAN.model_copy(update={"tolerance": 1e-3, "limits": Limits(tokens=900)}))
+    [text] = files(tmp_path / "near").values()
+    settings = json.loads(text.splitlines()[0])["settings"]
+    assert (settings["tolerance"], settings["limit_tokens"]) == (1e-3, 900)
     assert (header["problem"], header["question"], header["engine"]) == ("p/4", FOUR.question, "tokens")
