@@ -130,8 +130,17 @@ async def _modelled(job: Job, settings: Settings, out: Path, sandbox: Sandbox, s
     """V or Y, from the policy's own weights; Y for as many steps as V."""
     from engine.pretrained import load_tokenizer
     from trainer.update import TorchBackend
-    from trainer.values import WEIGHT_DECAY, ScorerFile, StateView, ValueStep, rows_of_trees, train_values
-    from trainer.values.scorer_file import SCORER, read_scorer, write_scorer
+    from trainer.values import (
+        SCORER,
+        WEIGHT_DECAY,
+        ScorerFile,
+        StateView,
+        ValueStep,
+        read_scorer,
+        rows_of_trees,
+        train_values,
+        write_scorer,
+    )
 
     model, labels = runs.model_folder(job, out)
     base = runs.policy_of(job, PLAYS[model.play], out)

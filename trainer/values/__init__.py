@@ -8,7 +8,15 @@ and is loaded on first use.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from trainer.values.scorer_file import SCORER, ScorerFile, ScorerRefused, read_scorer, scorer_folder, view_of
+from trainer.values.scorer_file import (
+    SCORER,
+    ScorerFile,
+    ScorerRefused,
+    read_scorer,
+    scorer_folder,
+    view_of,
+    write_scorer,
+)
 from trainer.values.scripted_scorer import ScriptedScorer
 from trainer.values.state_views import VIEWS, StateTokens, StateView, Unreadable, View
 from trainer.values.training import (
@@ -66,6 +74,7 @@ __all__ = [
     "value_metrics",
     "value_reward",
     "view_of",
+    "write_scorer",
 ]
 
 
