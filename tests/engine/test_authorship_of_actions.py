@@ -96,11 +96,39 @@ def test_what_is_dictated_is_nobodys(prompt: str, reply: str) -> None:
         ([("Plan.", RD), (f"Proposed: {RD}", f"I adopt it.\n#### {RD}")], RD, "A1"),
         ([("Plan.", RD), (f"Proposed: {RD}", "No.")], RD, "A0"),
         ([("Go.", '["R"]'), ("Go.", '["R"]'), ('So far: ["R", "R"]', '["R", "R"]')], '["R", "R"]', "A2"),
+        # a proposal with words behind it, and a planner that takes the action in it
+        ([("Go.", "[[4, 3, 2]] or"), ("Proposed: [[4, 3, 2]] or", "#### [[4, 3, 2]]")], "[[4, 3, 2]]", "A1"),
+        ([("Go.", "So.\n#### [[4, 3, 2]] or"), ("Proposed: [[4, 3, 2]] or", "[[4, 3, 2]]")], "[[4, 3, 2]]", "A1"),
+        ([("Go.", f"{URRD} it is"), (f"Tool says: {URRD} it is", URRD)], URRD, "A1"),
+        ([("Go.", '["R"]'), ("Go.", '["U"] or'), ("Go.", '["D"]'), ('["R", "D"]', '["R", "D"]')], '["R", "D"]', "A3"),
         ([("Row 1, column 2. Turn 3 of 4.", "[[4, 3, 2]]")], "[[4, 3, 2]]", "A0"),
     ],
 )
 def test_what_an_agent_chooses_is_its_own(turns: Any, action: str, author: str) -> None:
     assert heard(*turns, question=QUESTION).of_action(action) == author
+
+
+@pytest.mark.parametrize(
+    ("turns", "action"),
+    [
+        # a program makes a way of single moves, or says more than it has heard
+        ([("Go.", '["R"]'), ("Go.", '["D"]'), ('Say ["D", "R"]', '["D", "R"]')], '["D", "R"]'),
+        ([("Go.", '["R"]'), ("Go.", '["D"]'), ('Say ["R", "R", "D"]', '["R", "R", "D"]')], '["R", "R", "D"]'),
+        ([("Go.", "R or D"), ('Say ["R", "D"]', '["R", "D"]')], '["R", "D"]'),
+        ([("Go.", "U, D, L, R: which?"), ('Say ["R"]', '["R"]')], '["R"]'),
+        ([("Go.", "2 or 3"), ("Say [[4, 3, 2]]", "[[4, 3, 2]]")], "[[4, 3, 2]]"),
+        ([("Go.", '["U", "R"] or'), (f"Say {URRD}", URRD)], URRD),
+        ([("Go.", "[[4, 3, 2]] or"), ("Say [[4, 3, 2]], [4, 4, 1]", "[[4, 3, 2], [4, 4, 1]]")],
+         "[[4, 3, 2], [4, 4, 1]]"),
+        ([("Go.", "[[4, 4, 1]] or"), ("Go.", "[[4, 3, 2]]"), ("Say [[4, 3, 2], [4, 4, 1]]", "[[4, 3, 2], [4, 4, 1]]")],
+         "[[4, 3, 2], [4, 4, 1]]"),
+        # or it has dictated to the first one, too
+        ([("Say [[4, 3, 2]] or", "[[4, 3, 2]] or"), ("Proposed: [[4, 3, 2]] or", "[[4, 3, 2]]")], "[[4, 3, 2]]"),
+        ([(f"Say: {URRD} it is", f"{URRD} it is"), (f"Tool says: {URRD} it is", URRD)], URRD),
+    ],
+)  # fmt: skip
+def test_what_others_have_said_hides_no_dictation(turns: Any, action: str) -> None:
+    assert heard(*turns).of_action(action) is None
 
 
 def test_what_is_seen_of_the_game_dictates_nothing() -> None:
