@@ -506,6 +506,25 @@ def test_the_time_so_far_and_for_the_rest(tmp_path: Path, stale: bool, configure
     assert ("beside the update" in text_of(step_page(run, 3, []).body)) is stale
 
 
+def test_a_budget_of_tokens_ends_a_run(tmp_path: Path) -> None:
+    steps = [timed(step, 40.0, 30.0, 0) for step in range(4)]
+    each = sum(step.usage[role].completion_tokens for step in steps[:1] for role in step.active)
+    assert each > 0
+    training_folder(tmp_path, steps, generated_tokens=6 * each)
+    run = read_run(tmp_path)
+    assert (run.done, run.total, run.generated) == (4, 20, 4 * each)
+    told = text_of(page_of(run).body)
+    assert f"4 of at most 20 steps are done. {4 * each:,} of {6 * each:,} tokens are generated." in told
+    assert "4 min 52 s so far; at the pace of the last steps, about 2 min 26 s for the rest" in told
+    training_folder(tmp_path, steps, generated_tokens=4 * each)
+    run = read_run(tmp_path)
+    assert (run.done, run.total) == (4, 4)
+    told = text_of(page_of(run).body)
+    assert "4 of 4 steps are done." in told
+    assert "for the rest" not in told
+    assert "At the next one" not in told
+
+
 @pytest.mark.parametrize("steps", ["1" + "0" * 400, "0", "-3", "true", "2.5"])
 def test_a_number_of_steps_that_is_none(tmp_path: Path, steps: str) -> None:
     training_folder(tmp_path, [report(0)])

@@ -25,7 +25,7 @@ from trainer.run.runtime import (
     write_each,
 )
 from trainer.run.sizes import NUMBER_BYTES, ModelSize, UnknownSize, model_folder, model_size
-from trainer.run.step_report import StepReport, SyncReport, Timings, step_report
+from trainer.run.step_report import StepReport, SyncReport, Timings, generated_tokens, step_report
 
 __all__ = [
     "CHECKPOINTS",
@@ -58,6 +58,7 @@ __all__ = [
     "backend_settings",
     "check_program",
     "engine_number_bytes",
+    "generated_tokens",
     "known_sizes",
     "local_engine",
     "model_folder",

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from trainer.config import ConfigError, TrainConfig, read_config
 from trainer.disk import plain_files
-from trainer.run import CHECKPOINTS, CONFIG, METRICS, TRACES, StepReport
+from trainer.run import CHECKPOINTS, CONFIG, METRICS, TRACES, StepReport, generated_tokens
 from viewer.means import MOST, mean, no_count
 from viewer.reading import stamp
 
@@ -88,8 +88,8 @@ class TrainingRun:
     """As it is written; empty where there is none."""
     config_problems: Sequence[str]
     """Why `config` is None, where there is a file."""
-    total: int | None
-    """Steps that the run is to have."""
+    steps_wanted: int | None
+    """As the configuration says."""
     checkpoints: Sequence[int]
     """Steps that were done at each."""
     traced: Sequence[int]
@@ -102,6 +102,22 @@ class TrainingRun:
     @property
     def done(self) -> int:
         return self.steps[-1].step + 1 if self.steps else 0
+
+    @property
+    def budget(self) -> int | None:
+        """Tokens after which the run ends, whatever steps are left."""
+        return None if self.config is None else self.config.generated_tokens
+
+    @property
+    def generated(self) -> int:
+        """Tokens that count for the budget."""
+        return sum(generated_tokens(report.usage, report.active) for report in self.steps)
+
+    @property
+    def total(self) -> int | None:
+        """Steps that the run is to have, or at most; those that are done where its budget has ended it."""
+        over = self.budget is not None and self.generated >= self.budget
+        return self.done if over else self.steps_wanted
 
     @property
     def side_by_side(self) -> bool:
@@ -127,7 +143,7 @@ def read_run(folder: Path) -> TrainingRun:
         config=config,
         config_text=text,
         config_problems=problems,
-        total=config.steps if config is not None and config.steps < MOST else _steps_in(text),
+        steps_wanted=config.steps if config is not None and config.steps < MOST else _steps_in(text),
         checkpoints=_numbers(folder / CHECKPOINTS),
         traced=_numbers(folder / TRACES),
     )

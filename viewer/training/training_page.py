@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import get_args
 
 from trainer.credit import active_roles
-from trainer.run import StepReport
+from trainer.run import StepReport, generated_tokens
 from viewer.html import one_line, render
 from viewer.means import mean
 from viewer.sites import Page, link
@@ -189,7 +189,7 @@ def _in_question(kind: str, step: int, question: QuestionSummary) -> list[Exampl
 def _next_roles(run: TrainingRun) -> list[str]:
     """Who learns at the next step; empty where there is none, or it is not known."""
     config = run.config
-    if config is None or run.done >= config.steps:
+    if config is None or run.total is None or run.done >= run.total:
         return []
     return sorted(active_roles(run.done, config.schedule, config.stage_length))
 
@@ -211,4 +211,8 @@ def _left_s(run: TrainingRun) -> float | None:
     last = run.steps[-PACE:]
     if run.total is None or not last or run.done >= run.total:
         return None
-    return mean([took(report, run.side_by_side) for report in last]) * (run.total - run.done)
+    steps = float(run.total - run.done)
+    each = mean([generated_tokens(report.usage, report.active) for report in last])
+    if run.budget is not None and each:
+        steps = min(steps, (run.budget - run.generated) / each)
+    return mean([took(report, run.side_by_side) for report in last]) * steps
