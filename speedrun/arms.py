@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from metaagent.opening import open_sandbox
@@ -51,6 +52,30 @@ class Shuffled(OneProcess):
 
     async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
         return [shuffled(tree, seed) for tree in await super().rollout(problems, seed, folder)]
+
+
+class ValidOnly(OneProcess):
+    """Designs without a valid program are not learned from: they have the mean reward of the others."""
+
+    async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
+        return [unpunished(tree) for tree in await super().rollout(problems, seed, folder)]
+
+
+def unpunished(tree: QuestionTree) -> QuestionTree:
+    """The tree with an advantage of 0 for the designs that cannot be run."""
+    rewards = [each.reward.total for design in tree.designs if design.failure is None for each in design.executions]
+    if not rewards:
+        return tree
+    mean = fmean(rewards)
+    designs = [
+        design
+        if design.failure is None
+        else replace(
+            design, executions=[replace(each, reward=replace(each.reward, total=mean)) for each in design.executions]
+        )
+        for design in tree.designs
+    ]
+    return replace(tree, designs=designs)
 
 
 def shuffled(tree: QuestionTree, seed: int) -> QuestionTree:
@@ -165,7 +190,9 @@ async def _run(job: Job, settings: SpeedrunSettings, own: Path, first: Path, tun
         if job.name in ARMS:
             data = (first / phases.PROBLEMS / "train.jsonl").resolve()
             config = arm_settings(settings, ARMS[job.name], job.factor).rl(tuned, data)
-            runtime = (Shuffled if ARMS[job.name].shuffled else OneProcess)(config, sandbox)
+            arm = ARMS[job.name]
+            process = Shuffled if arm.shuffled else ValidOnly if arm.valid_only else OneProcess
+            runtime = process(config, sandbox)
             models = await phases.reinforce(runtime, own / RL, lambda _: None)
             designer, executor = models[config.roles.designer], models[config.roles.executor]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from statistics import fmean, variance
 
-from speedrun.intervals import Interval, Rates, difference, interval, paired, signed
+from speedrun.intervals import Interval, Rates, beyond_seeds, difference, interval, paired, signed
 from speedrun.kept import Result
 from speedrun.tuning import factor_of
 from speedrun.variants import COMPARISONS, GATE, TURNS, Comparison
@@ -87,6 +87,7 @@ def page_of(
     if versions > 1:
         lines += [f"The runs are of {versions} versions of the project's code.", ""]
     lines += [*gate(systems)[1], ""] if name == GATE else ["The [gate](gate.md) of the instrument holds.", ""]
+    lines += _validity(comparison, systems) if comparison.validity else []
     lines += [
         *_tuned(rates or {}),
         *_budgets(systems),
@@ -152,6 +153,26 @@ def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]
         gap = paired(by_name[one].rates(), by_name[other].rates())
         lines.append(f"| {one} less {other} | {gap.shown} | {gap.seeds} | {gap.told} |")
     return lines
+
+
+def _validity(comparison: Comparison, systems: Sequence[System]) -> list[str]:
+    """How many programs were valid in all steps together, and by how much more than in other arms, seed by seed."""
+    valid = {
+        system.name: [fmean(step.ready for step in steps) for steps in system.steps]
+        for system in systems
+        if any(system.steps)
+    }
+    lines = ["The share of valid programs over all steps, of each seed:", "", "| | mean | seeds |", "|---|---|---|"]
+    for name, own in valid.items():
+        lines.append(f"| {name} | {fmean(own):.1%} | {', '.join(f'{each:.1%}' for each in own)} |")
+    lines += ["", "Differences, in points; above or below where a t test over the seeds says so:", ""]
+    lines += ["| | difference | seeds | |", "|---|---|---|---|"]
+    for one, other in comparison.pairs:
+        gaps = [100 * (mine - theirs) for mine, theirs in zip(valid[one], valid[other], strict=True)]
+        told = ("above" if fmean(gaps) > 0 else "below") if beyond_seeds(gaps) else "cannot tell"
+        seeds = ", ".join(f"{gap:+.1f}" for gap in gaps)
+        lines.append(f"| {one} less {other} | {fmean(gaps):+.1f} | {seeds} | {told} |")
+    return [*lines, ""]
 
 
 def _tuned(rates: Mapping[str, Mapping[float, Rates]]) -> list[str]:

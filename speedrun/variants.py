@@ -37,6 +37,8 @@ class Arm:
     """One policy for both roles: a setting of the speedrun, no override."""
     shuffled: bool = False
     """Whether rewards are dealt anew among the executions of a question, so that nothing can be learned from them."""
+    valid_only: bool = False
+    """Whether designs without a valid program are not learned from."""
     start: str = START
     kl_roles: Literal["active", "all"] = "active"
     """For a shared policy: a setting of the speedrun, too."""
@@ -69,6 +71,17 @@ ARMS: dict[str, Arm] = {
     "executor only": Arm(overrides=('schedule="executor-only"',)),
     "designer only, shuffled": Arm(overrides=('schedule="designer-only"',), shuffled=True, rates_of="designer only"),
     "executor only, shuffled": Arm(overrides=('schedule="executor-only"',), shuffled=True, rates_of="executor only"),
+    "designer only, valid designs alone": Arm(
+        overrides=('schedule="designer-only"',), valid_only=True, rates_of="designer only"
+    ),
+    "designer only, 5e-5": _at("5e-5", 'schedule="designer-only"'),
+    "designer only, shuffled, 5e-5": _at("5e-5", 'schedule="designer-only"', shuffled=True),
+    "designer only, shuffled, one update": Arm(
+        overrides=('schedule="designer-only"', "objective.mini_batches=1"), shuffled=True, rates_of="designer only"
+    ),
+    "designer only, shuffled, KL 1": Arm(
+        overrides=('schedule="designer-only"', "objective.kl_coefficient=1"), shuffled=True, rates_of="designer only"
+    ),
     "designer only, half": Arm(overrides=('schedule="designer-only"',), half=True, rates_of="designer only"),
     "executor only, half": Arm(overrides=('schedule="executor-only"',), half=True, rates_of="executor only"),
     "coupled": Arm(overrides=('schedule="coupled"',)),
@@ -109,6 +122,8 @@ class Comparison:
     """Rows whose difference is looked at, the first less the second."""
     unequal: str = ""
     """What is not the same for all arms, beside what is compared."""
+    validity: bool = False
+    """Whether it is about the share of programs that are valid, too."""
 
 
 GATE = "gate"
@@ -219,5 +234,30 @@ COMPARISONS: dict[str, Comparison] = {
         "One-step alternation is unstable and collapses; the longest stages (30 steps) end best.",
         (("K=10", "K=1"), ("K=10", "K=5"), ("K=20, each role once", "K=10")),
         "which role learns last, and for how long without a pause",
+    ),
+    "valid-programs": Comparison(
+        "What spoils programs",
+        {
+            "before RL": START,
+            "Designer alone learns": "designer only",
+            "a quarter of the rate": "designer only, 5e-5",
+            "from valid designs alone": "designer only, valid designs alone",
+            "rewards shuffled": "designer only, shuffled",
+            "shuffled, a quarter of the rate": "designer only, shuffled, 5e-5",
+            "shuffled, one optimizer step a rollout": "designer only, shuffled, one update",
+            "shuffled, KL five times as strong": "designer only, shuffled, KL 1",
+        },
+        "its reward has a term for the format of designs, Eq. 10, and it says no share of valid ones.",
+        (
+            ("a quarter of the rate", "Designer alone learns"),
+            ("from valid designs alone", "Designer alone learns"),
+            ("rewards shuffled", "Designer alone learns"),
+            *(
+                (f"shuffled, {name}", "rewards shuffled")
+                for name in ("a quarter of the rate", "one optimizer step a rollout", "KL five times as strong")
+            ),
+        ),
+        validity=True,
+        unequal="four optimizer steps a rollout but where one is said",
     ),
 }

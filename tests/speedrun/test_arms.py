@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from speedrun.arms import Job, arm_settings, made_by, shuffled
+from speedrun.arms import Job, arm_settings, made_by, shuffled, unpunished
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import factor_of, tuner
 from speedrun.variants import ALONE, ARMS, BASE, COMPARISONS, GATE, HALF, HALVED, RATES, START, STARTS
 from tasks.problems import Problem
 from trainer.config import TrainConfig
 from trainer.config.toml_file import ConfigError
+from trainer.credit import RULES, Outcome
+from trainer.samples import Coordinates
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.trace import Rewarded, RewardTerm
 
@@ -186,3 +188,26 @@ def test_shuffled_rewards_are_the_same_ones_at_other_executions() -> None:
         assert [(e.index, e.failure, e.duration_s) for e in one.executions] == [
             (e.index, e.failure, e.duration_s) for e in other.executions
         ]
+
+
+def test_designs_that_are_none_can_be_left_unpunished() -> None:
+    before = tree()
+    one, two, three = before.designs
+    rejected = replace(one, failure="program_rejected", executions=[
+        replace(each, reward=Rewarded(total=0.0, terms=each.reward.terms)) for each in one.executions
+    ])  # fmt: skip
+    after = unpunished(replace(before, designs=[rejected, two, three]))
+    assert [design.failure for design in after.designs] == ["program_rejected", None, None]
+    assert after.designs[1:] == [two, three]
+    # Of the others 4 of 4 runs are right, and 1 of 4.
+    assert [each.reward.total for each in after.designs[0].executions] == [5 / 8] * 4
+    outcomes = [
+        Outcome(Coordinates(question="p", design=design.index, execution=each.index), each.reward.total)
+        for design in after.designs
+        for each in design.executions
+    ]
+    advantages = RULES["tree"]["designer"](outcomes)[::4]
+    assert advantages[0] == pytest.approx(0, abs=1e-9)
+    assert advantages[1] == -advantages[2] > 1
+    none = replace(before, designs=[rejected])
+    assert unpunished(none) == none

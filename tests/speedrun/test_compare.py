@@ -11,8 +11,9 @@ from speedrun import compare as comparing
 from speedrun.arms import Job
 from speedrun.kept import Result
 from speedrun.pages import System, gate, moving, page_of
-from speedrun.variants import COMPARISONS
+from speedrun.variants import COMPARISONS, START
 from tasks.data.miniature import KINDS
+from trainer.run import StepReport
 
 pytest.importorskip("numpy")
 
@@ -27,6 +28,12 @@ def attempted(right: int, of: int = 100) -> list[Result]:
 
 
 VOTES, ALONE = ("vote, at once", "vote, step by step"), "single, step by step"
+
+
+def step(ready: float) -> StepReport:
+    """With nothing but what curves and budgets are made of."""
+    told = {"ready": ready, "correct": 0.5, "active": ["designer"], "usage": {}, "designs": 4, "executions": 4}
+    return StepReport.model_construct(**told, timed_out=0, outgrown=0)
 
 
 def system(name: str, right: int, fixed: int | None = None, alone: int | None = None) -> System:
@@ -104,6 +111,27 @@ def test_a_page_shows_intervals_pairs_seeds_kinds_and_designs() -> None:
     assert "| | 0.5 | 1 |\n|---|---|---|\n| coupled | 0.250 | **0.500** |" in page
     assert "| one | **0.62** | **0.50** | **1.00** | **0.00** | **1.00** |" in page
     assert "| two | 0.50 | 0.00 | **1.00** | **0.00** | **1.00** |" in page
+
+
+def test_valid_programs_are_told_apart_by_the_seeds() -> None:
+    some = [results(dict.fromkeys(KINDS, 5), of=10)] * 3
+    shares = {"Designer alone learns": [0.98, 0.97, 0.99], "rewards shuffled": [0.88, 0.86, 0.9]}
+    systems = [
+        System(
+            name=name,
+            sampled=some,
+            greedy=some,
+            steps=[] if arm == START else [[step(n - 0.1), step(n + 0.1)] for n in shares.get(name, [0.9] * 3)],
+        )
+        for name, arm in COMPARISONS["valid-programs"].systems.items()
+    ]
+    page = page_of("valid-programs", systems, "make it")
+    assert "| Designer alone learns | 98.0% | 98.0%, 97.0%, 99.0% |" in page
+    # -10, -11, -9: a standard deviation of 1, so t = 17; the other pair -2, 4 and 0 in turn.
+    assert "| rewards shuffled less Designer alone learns | -10.0 | -10.0, -11.0, -9.0 | below |" in page
+    assert "| shuffled, a quarter of the rate less rewards shuffled | +2.0 | +2.0, +4.0, +0.0 | cannot tell |" in page
+    others = [replace(systems[0], name=name) for name in COMPARISONS["stage-length"].systems]
+    assert "in points" not in page_of("stage-length", others, "make it")
 
 
 def test_a_kind_without_problems_is_an_empty_cell() -> None:
