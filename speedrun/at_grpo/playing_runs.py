@@ -47,6 +47,7 @@ from speedrun.at_grpo.matchups import (
     Arm,
     tools_in,
 )
+from speedrun.at_grpo.own_program import without_jails
 from speedrun.at_grpo.player import Teacher
 from speedrun.at_grpo.watched_steps import watch
 from speedrun.settings import RECIPES, SpeedrunSettings
@@ -201,7 +202,8 @@ async def run(job: Job, settings: Settings, out: Path) -> None:
     settings = settings.model_copy(update={"seed": job.seed})
     own = job.folder(out)
     with only_writer(own):
-        async with open_sandbox("process") as sandbox:
+        async with open_sandbox("process") as jails:
+            sandbox = without_jails(jails)
             if job.name == START:
                 await _taught(job, settings, out, sandbox)
                 policy = {"": (own / starts.POLICY).resolve()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import shutil
 import subprocess
 from dataclasses import asdict, replace
@@ -29,6 +30,7 @@ from speedrun.at_grpo.matchups import (
     START,
     tools_in,
 )
+from speedrun.at_grpo.own_program import without_jails
 from speedrun.at_grpo.player import Chances, Teacher
 from speedrun.at_grpo.playing_runs import Job, Settings
 from speedrun.at_grpo.result_pages import Shown, System, budgets, tuned, write_page
@@ -39,9 +41,9 @@ from tasks import Problem
 from tasks.environments import begins, generate, played
 from trainer.evaluate import Spread
 from trainer.run import StepReport
-from workflow.completion import CompletionRequest, Sampling
+from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.failures import EngineFailed
-from workflow.trace import AgentTurn
+from workflow.trace import AgentTurn, EnvironmentStepped
 
 NEVER, ALWAYS = Chances(tool=0, planner=0, adopts=0), Chances(tool=1, planner=1, adopts=1)
 
@@ -63,6 +65,55 @@ def test_a_teacher_without_mistakes_solves_every_level(game: Any, tools: int) ->
         assert [step.agent for step in steps[: tools + 1]] == [*(f"Tool{n + 1}" for n in range(tools)), "Planner"]
         assert all(step.legal for step in steps)
         assert steps[-1].solved
+
+
+class Babbler:
+    """Replies by what is asked, whatever the seed; satisfies `engine.protocol.Engine`."""
+
+    name = "babbler"
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        self.asked.append((request.agent, request.messages))
+        dice = random.Random(repr(self.asked[-1]))
+        action = [dice.choice("UDLR") for _ in range(2)] if dice.random() < 0.5 else [[dice.randint(1, 4)] * 3]
+        return Completion(text=f"Well.\n#### {json.dumps(action)}" if dice.random() < 0.8 else "I do not know.")
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("source", [program(0), program(0, "Tool1"), program(1), program(3)])
+def test_without_a_jail_our_program_does_the_same(game: Any, source: str) -> None:
+    problems = generate(GAMES[game].knobs, 4, split="train", seed=8, turns=TURNS)
+
+    async def play_all(sandbox: Any) -> list[Any]:
+        found = []
+        for problem in problems:
+            engine = Babbler()
+            run = await sandbox.run_program(source, problem.question, engine=engine, game=begins(problem))
+            steps = [step for step in run.trace.events if isinstance(step, EnvironmentStepped)]
+            told = [(step.agent, step.action, step.legal, step.after, step.from_agent) for step in steps]
+            found.append((engine.asked, told, run.answer, run.answer_from, run.failure))
+        return found
+
+    assert in_jail(lambda box: play_all(without_jails(box))) == in_jail(play_all)
+
+
+def test_programs_of_others_stay_in_their_jail() -> None:
+    [problem] = generate(GAMES["sudoku"].knobs, 1, split="train", seed=8, turns=TURNS)
+
+    async def jail_of(sandbox: Any, source: str) -> str:
+        sandbox = without_jails(sandbox)
+        run = await sandbox.run_program(source, problem.question, engine=Babbler(), game=begins(problem))
+        return run.jail
+
+    ours = program(0)
+    assert not in_jail(lambda box: jail_of(box, ours))
+    assert in_jail(lambda box: jail_of(box, f"{ours}\n# and more")).startswith("process/")
 
 
 @pytest.mark.parametrize("game", GAMES)
