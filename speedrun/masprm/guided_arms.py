@@ -29,7 +29,7 @@ class Play:
     max_tokens: int
     """Of a reply."""
     jailed: bool
-    """Whether it runs in the sandbox; the relay is this process's own workflow."""
+    """Whether it runs in the sandbox, as code of agents does; else it is this process's own workflow."""
 
 
 BANK = {"ensemble": "math_ensemble_judge", "reflection": "math_solver_critic", "tool": "math_program_of_thought"}
@@ -39,7 +39,7 @@ BANK = {"ensemble": "math_ensemble_judge", "reflection": "math_solver_critic", "
 def _bank() -> Mapping[str, Play]:
     programs = {template.name: template.program for template in load_templates()}
     return {
-        name: Play(problems="sum", program=programs[of], taught="bank", max_tokens=96, jailed=True)
+        name: Play(problems="sum", program=programs[of], taught="bank", max_tokens=96, jailed=name == "tool")
         for name, of in BANK.items()
     }
 
@@ -259,7 +259,7 @@ COMPARISONS: Mapping[str, SearchComparison] = {
             ("MCTS, own V", "MCTS, psi"),
             ("MCTS, own V", "greedy"),
         ),
-        note="The paper has one graph of four agents. Here each program has its own labels and V; all run jailed.",
+        note="The paper has one graph of four agents. Here each program has its own labels and V.",
     ),
 }
 VALUES, WALL = "values", "wall"

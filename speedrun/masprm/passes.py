@@ -1,6 +1,7 @@
 """Runs of a play, straight through or on from a position, and what searches over them. Knows no job.
 
-The relay is run as this process's own workflow: it is ours, and a jail per replay would cost more than the policy.
+Programs whose agents write no code are run as this process's own workflows: they are ours, and a jail per replay would
+cost more than the policy.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ async def _lessons(job: Job, settings: Settings, play: str, sandbox: Sandbox) ->
     """What agents were asked and said."""
     count = {"sum": settings.cold, "long": settings.cold, "rest": 2 * settings.cold // 3}.get(play, settings.cold // 3)
     relay = RelayTeacher(forgets=settings.forgets, slips=settings.slips)
-    teacher: Engine = BankTeacher(relay=relay) if PLAYS[play].jailed else relay
+    teacher: Engine = BankTeacher(relay=relay) if PLAYS[play].taught == "bank" else relay
     turns = asyncio.Semaphore(settings.max_concurrent)
 
     async def one(problem: Problem) -> list[ChatRow]:

@@ -23,7 +23,7 @@ from speedrun.masprm.chains import (
     workflow_of,
     wrong_step,
 )
-from speedrun.masprm.guided_arms import BANK, PLAYS
+from speedrun.masprm.guided_arms import BANK, LIMITS, PLAYS
 from speedrun.masprm.relay_scorer import RelayScorer, worth
 from tasks import Problem
 from workflow.answers import final_answer
@@ -124,6 +124,26 @@ def test_the_bank_is_played(play: str) -> None:
     [problem] = [each for each in chain_problems("sum", 40, 7, "train") if each.question.count("8") == 1][:1]
     run = in_jail(lambda box: box.run_program(PLAYS[play].program, problem.question, engine=wrong))
     assert run.failure is None
+
+
+def test_without_a_jail_programs_of_the_bank_do_the_same() -> None:
+    [problem] = chain_problems("sum", 1, 9, "train")
+    for play in PLAYS.values():
+        if play.taught != "bank" or play.jailed:
+            continue
+        here = asyncio.run(
+            run_workflow(workflow_of(play.program), problem.question, BankTeacher(), limits=LIMITS, seed=3)
+        )
+        jailed = in_jail(
+            lambda box, source=play.program: box.run_program(
+                source, problem.question, engine=BankTeacher(), limits=LIMITS, seed=3
+            )
+        )
+        assert (here.answer, here.answer_from) == (jailed.answer, jailed.answer_from)
+        told = [
+            [(turn.agent, turn.messages, turn.completion) for turn in run.trace.agent_turns] for run in (here, jailed)
+        ]
+        assert told[0] == told[1] != []
 
 
 def test_judge_and_critic_read_what_is_shown_line_by_line() -> None:
