@@ -28,6 +28,7 @@ from sandbox.protocol import Sandbox
 from speedrun import kept as keeping
 from speedrun import phases, starts
 from speedrun.kept import ATTEMPTS, FIXED, GREEDY, RL
+from speedrun.own_programs import without_jails
 from speedrun.settings import SpeedrunSettings, written
 from speedrun.side_by_side import each, run_in_process
 from speedrun.tiny_policy import Architecture
@@ -163,6 +164,12 @@ def _read_again(rl: dict[str, Any]) -> dict[str, Any]:
     return written(TrainConfig.model_validate({**rl, "data": [{"path": "problems.jsonl", "format": "problems"}]}))
 
 
+def without_code() -> frozenset[str]:
+    """The programs of the bank in which nothing that an agent writes becomes code."""
+    bank = (template.program for template in phases.programs().values())
+    return frozenset(source for source in bank if "subprocess" not in source)
+
+
 @cache
 def code_of_instrument() -> str:
     """SHA-256 of the code that makes problems, lessons and programs."""
@@ -182,7 +189,8 @@ async def run(job: Job, settings: SpeedrunSettings, out: Path) -> None:
 
 
 async def _run(job: Job, settings: SpeedrunSettings, own: Path, first: Path, tuned: Path) -> None:
-    async with open_sandbox("process", grading=True) as sandbox:
+    async with open_sandbox("process", grading=True) as jails:
+        sandbox = without_jails(jails, without_code())
         if not tuned.exists():
             await taught(settings, job.name, own, first, sandbox)
             starts.halved(own / phases.SFT / MODEL, tuned)

@@ -57,6 +57,10 @@ def program(tools: int, acts: str = PLANNER) -> str:
     return source
 
 
+PROGRAMS = frozenset(program(tools, acts) for tools in range(8) for acts in (PLANNER, TOOL))
+"""All that are played."""
+
+
 def levels(path: Path, knobs: Knobs, count: int, seed: int, split: Split) -> list[Problem]:
     """Those that are in the file; drawn and written if there is none."""
     return _written(path, lambda: generate(knobs, count, split=split, seed=seed, turns=TURNS))

@@ -35,7 +35,7 @@ from engine.protocol import Engine
 from metaagent.opening import open_sandbox
 from sandbox.protocol import Sandbox
 from speedrun import phases, starts
-from speedrun.at_grpo.levels import GAMES, PLANNER, GameName, direct_levels, levels, program
+from speedrun.at_grpo.levels import GAMES, PLANNER, PROGRAMS, GameName, direct_levels, levels, program
 from speedrun.at_grpo.matchups import (
     ARMS,
     DETOURS,
@@ -47,9 +47,9 @@ from speedrun.at_grpo.matchups import (
     Arm,
     tools_in,
 )
-from speedrun.at_grpo.own_program import without_jails
 from speedrun.at_grpo.player import Teacher
 from speedrun.at_grpo.watched_steps import watch
+from speedrun.own_programs import without_jails
 from speedrun.settings import RECIPES, SpeedrunSettings
 from speedrun.tiny_policy import Architecture
 from tasks import Problem
@@ -203,7 +203,7 @@ async def run(job: Job, settings: Settings, out: Path) -> None:
     own = job.folder(out)
     with only_writer(own):
         async with open_sandbox("process") as jails:
-            sandbox = without_jails(jails)
+            sandbox = without_jails(jails, PROGRAMS)
             if job.name == START:
                 await _taught(job, settings, out, sandbox)
                 policy = {"": (own / starts.POLICY).resolve()}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from one_jail import in_jail
 
-from speedrun.arms import Job, arm_settings, made_by, shuffled, unpunished
+from speedrun import phases
+from speedrun.arms import Job, arm_settings, made_by, shuffled, unpunished, without_code
+from speedrun.own_programs import without_jails
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import factor_of, tuner
 from speedrun.variants import ALONE, ARMS, BASE, COMPARISONS, GATE, HALF, HALVED, RATES, START, STARTS
@@ -18,6 +23,7 @@ from trainer.config.toml_file import ConfigError
 from trainer.credit import RULES, Outcome
 from trainer.samples import Coordinates
 from trainer.trees import DesignResult, Execution, QuestionTree
+from workflow.completion import Completion, CompletionRequest, Sampling
 from workflow.trace import Rewarded, RewardTerm
 
 
@@ -211,3 +217,44 @@ def test_designs_that_are_none_can_be_left_unpunished() -> None:
     assert advantages[1] == -advantages[2] > 1
     none = replace(before, designs=[rejected])
     assert unpunished(none) == none
+
+
+class Babbler:
+    """Replies by what is asked and by the seed; satisfies `engine.protocol.Engine`."""
+
+    name = "babbler"
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        dice = random.Random(repr((request.agent, request.messages, request.sampling)))
+        return Completion(
+            text=f"Well, \\boxed{{{dice.randint(1, 3)}}}\nVerdict: {dice.choice(['CORRECT', 'INCORRECT'])}"
+        )
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", phases.programs())
+def test_without_a_jail_programs_of_the_bank_do_the_same(name: str) -> None:
+    source = phases.programs()[name].program
+    assert (source in without_code()) == (not name.startswith("tool")), "what its agent writes becomes code"
+    sampling = Sampling(temperature=0.9, max_tokens=50)
+
+    async def run(sandbox: Any) -> list[Any]:
+        found = []
+        for seed in range(3):
+            told = await sandbox.run_program(source, "Which?", engine=Babbler(), sampling=sampling, seed=seed)
+            turns = [(turn.key, turn.messages, turn.sampling, turn.completion) for turn in told.trace.agent_turns]
+            found.append((told.answer, told.answer_from, told.failure, turns, told.usage))
+        return [*found, await sandbox.describe(source, "Which?"), await sandbox.describe(source, "And which?")]
+
+    jails = []
+
+    async def both(sandbox: Any) -> list[Any]:
+        alone = without_jails(sandbox, without_code())
+        jails.append((await alone.run_program(source, "Which?", engine=Babbler())).jail)
+        return [await run(alone), await run(sandbox)]
+
+    ours, jailed = in_jail(both)
+    assert ours == jailed
+    assert bool(jails[0]) == name.startswith("tool")

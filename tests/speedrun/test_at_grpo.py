@@ -18,7 +18,7 @@ from speedrun.at_grpo import __main__ as command
 from speedrun.at_grpo import playing_runs as runs
 from speedrun.at_grpo import start_gate
 from speedrun.at_grpo.kept_runs import KeptRun, Played, kept_at, left, run_all
-from speedrun.at_grpo.levels import GAMES, TURNS, program, way
+from speedrun.at_grpo.levels import GAMES, PROGRAMS, TURNS, program, way
 from speedrun.at_grpo.matchups import (
     ARMS,
     COMPARISONS,
@@ -30,12 +30,12 @@ from speedrun.at_grpo.matchups import (
     START,
     tools_in,
 )
-from speedrun.at_grpo.own_program import without_jails
 from speedrun.at_grpo.player import Chances, Teacher
 from speedrun.at_grpo.playing_runs import Job, Settings
 from speedrun.at_grpo.result_pages import Shown, System, budgets, tuned, write_page
 from speedrun.intervals import Rates
 from speedrun.kept import code_of_project, read_as, write
+from speedrun.own_programs import without_jails
 from speedrun.starts import POLICY, digest
 from tasks import Problem
 from tasks.environments import begins, generate, played
@@ -100,14 +100,14 @@ def test_without_a_jail_our_program_does_the_same(game: Any, source: str) -> Non
             found.append((engine.asked, told, run.answer, run.answer_from, run.failure))
         return found
 
-    assert in_jail(lambda box: play_all(without_jails(box))) == in_jail(play_all)
+    assert in_jail(lambda box: play_all(without_jails(box, PROGRAMS))) == in_jail(play_all)
 
 
 def test_programs_of_others_stay_in_their_jail() -> None:
     [problem] = generate(GAMES["sudoku"].knobs, 1, split="train", seed=8, turns=TURNS)
 
     async def jail_of(sandbox: Any, source: str) -> str:
-        sandbox = without_jails(sandbox)
+        sandbox = without_jails(sandbox, PROGRAMS)
         run = await sandbox.run_program(source, problem.question, engine=Babbler(), game=begins(problem))
         return run.jail
 
