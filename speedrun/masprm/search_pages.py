@@ -86,13 +86,14 @@ def mean(runs: Sequence[KeptRun], value: Callable[[Searched], float]) -> float:
 
 
 def _differences(comparison: SearchComparison, play: str, found: Found) -> list[str]:
+    sets = ", ".join(f"{name} {TESTED[name]:,}" for name in comparison.paper)
+    reported = (
+        f" The paper's are in points, with 1.96 standard errors of two shares of its test problems ({sets}), as if they "
+        "were not the same ones; it gives none of its own."
+    )
     lines = [
         f"Differences, paired on the same problems; {len(comparison.pairs)} are looked at, their intervals are not "
-        "widened for that. The paper's are in points, with 1.96 standard errors of two shares of its test problems "
-        f"({', '.join(f'{name} {count:,}' for name, count in TESTED.items() if name in comparison.paper)}), as if they "
-        "were not the same ones; it gives none of its own:"
-        if comparison.paper
-        else "widened for that:",
+        f"widened for that.{reported if sets else ''}",
         "",
         f"| | EM | seeds | | {''.join(f'{each} | ' for each in comparison.paper)}".rstrip(),
         f"|---|---|---|---|{'---|' * len(comparison.paper)}",

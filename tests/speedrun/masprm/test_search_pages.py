@@ -195,6 +195,8 @@ def test_a_page_by_hand(name: str, tmp_path: Path) -> None:
     assert len(pictures) == len(COMPARISONS[name].plays)
     assert all((tmp_path / picture).stat().st_size > 5000 for picture in pictures)
     assert "| sum, greedy, passes | 0.400, 0.400, 0.400 |" in text
+    assert text.count("Differences, paired on the same problems") == len(COMPARISONS[name].plays)
+    assert ("(GSM8K 1,319" in text) == ("GSM8K" in COMPARISONS[name].paper)
     if name == "guidance":
         assert "| greedy | 0.300 [" in text
         assert "| 0.300, 0.300, 0.300 | 20.0 | 20.0 | 140 | 50 | 43.9 | 25.1 |" in text
