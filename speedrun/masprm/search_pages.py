@@ -88,8 +88,8 @@ def mean(runs: Sequence[KeptRun], value: Callable[[Searched], float]) -> float:
 def _differences(comparison: SearchComparison, play: str, found: Found) -> list[str]:
     sets = ", ".join(f"{name} {TESTED[name]:,}" for name in comparison.paper)
     reported = (
-        f" The paper's are in points, with 1.96 standard errors of two shares of its test problems ({sets}), as if they "
-        "were not the same ones; it gives none of its own."
+        f" The paper's are in points, with 1.96 standard errors of two shares of its test problems ({sets}), as if "
+        "these were not the same ones; it gives none of its own."
     )
     lines = [
         f"Differences, paired on the same problems; {len(comparison.pairs)} are looked at, their intervals are not "
