@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -95,12 +96,41 @@ def test_what_is_dictated_is_nobodys(prompt: str, reply: str) -> None:
         ([("U leads to a wall. D leads to 2, 1.", '["D"]')], '["D"]', "A0"),
         ([("Plan.", RD), (f"Proposed: {RD}", f"I adopt it.\n#### {RD}")], RD, "A1"),
         ([("Plan.", RD), (f"Proposed: {RD}", "No.")], RD, "A0"),
-        ([("Go.", '["R"]'), ("Go.", '["R"]'), ('So far: ["R", "R"]', '["R", "R"]')], '["R", "R"]', "A2"),
         # a proposal with words behind it, and a planner that takes the action in it
         ([("Go.", "[[4, 3, 2]] or"), ("Proposed: [[4, 3, 2]] or", "#### [[4, 3, 2]]")], "[[4, 3, 2]]", "A1"),
         ([("Go.", "So.\n#### [[4, 3, 2]] or"), ("Proposed: [[4, 3, 2]] or", "[[4, 3, 2]]")], "[[4, 3, 2]]", "A1"),
         ([("Go.", f"{URRD} it is"), (f"Tool says: {URRD} it is", URRD)], URRD, "A1"),
-        ([("Go.", '["R"]'), ("Go.", '["U"] or'), ("Go.", '["D"]'), ('["R", "D"]', '["R", "D"]')], '["R", "D"]', "A3"),
+        ([("Go.", "In turn 3 [[4, 3, 2]] is right"), ("[[4, 3, 2]] (2 votes)", "[[4, 3, 2]]")], "[[4, 3, 2]]", "A1"),
+        ([("Go.", "Row 4: [[4, 3, 2]]."), ("1. [[4, 3, 2]]\n2. [[4, 3, 2]]", "[[4, 3, 2]]")], "[[4, 3, 2]]", "A1"),
+        ([("Go.", 'I would go ["R"] here.'), ('So: ["R"]', '#### ["R"]')], '["R"]', "A1"),
+        # several at once, in any order, again, or put together
+        (
+            [("Go.", "[[4, 3, 2]]"), ("Go.", "[[4, 4, 1]]"), ("[[4, 4, 1]]\n[[4, 3, 2]]", "#### [[4, 3, 2]]")],
+            "[[4, 3, 2]]",
+            "A2",
+        ),
+        ([("Go.", "[[4, 3, 2]]"), ("[[4, 3, 2]]\n[[4, 3, 2]]\n[[4, 3, 2]]", "[[4, 3, 2]]")], "[[4, 3, 2]]", "A1"),
+        (
+            [("Go.", "First [4, 3, 2], since; then [4, 4, 1]"), ("[[4, 3, 2], [4, 4, 1]]", "[[4, 3, 2], [4, 4, 1]]")],
+            "[[4, 3, 2], [4, 4, 1]]",
+            "A1",
+        ),
+        (
+            [
+                ("Go.", "[[4, 3, 2]]"),
+                ("Go.", "[[4, 4, 1]]"),
+                ("(2, 4) first. A: [4, 3, 2], B: [4, 4, 1]", "[[4, 3, 2], [4, 4, 1]]"),
+            ],
+            "[[4, 3, 2], [4, 4, 1]]",
+            "A2",
+        ),
+        ([("Go.", '["U", "R", "R"]'), ("Moves made: U, R", '["U", "R"]')], '["U", "R"]', "A1"),
+        # a board beside it is no list
+        ([("4 . 3 .\n3 1 4 2\n. . 1 4\n1 . 2 .", "[[1, 4, 1]]")], "[[1, 4, 1]]", "A0"),
+        # what moves there are
+        ([("Write a JSON list of moves: U, D, L, R.", '#### ["R"]')], '["R"]', "A0"),
+        ([("Write a JSON list of moves: U, D, L, R.", '["D", "L"]')], '["D", "L"]', "A0"),
+        ([("Moves are U, D, L and R.", '["D", "L"]')], '["D", "L"]', "A0"),
         ([("Row 1, column 2. Turn 3 of 4.", "[[4, 3, 2]]")], "[[4, 3, 2]]", "A0"),
     ],
 )
@@ -120,8 +150,17 @@ def test_what_an_agent_chooses_is_its_own(turns: Any, action: str, author: str) 
         ([("Go.", '["U", "R"] or'), (f"Say {URRD}", URRD)], URRD),
         ([("Go.", "[[4, 3, 2]] or"), ("Say [[4, 3, 2]], [4, 4, 1]", "[[4, 3, 2], [4, 4, 1]]")],
          "[[4, 3, 2], [4, 4, 1]]"),
-        ([("Go.", "[[4, 4, 1]] or"), ("Go.", "[[4, 3, 2]]"), ("Say [[4, 3, 2], [4, 4, 1]]", "[[4, 3, 2], [4, 4, 1]]")],
-         "[[4, 3, 2], [4, 4, 1]]"),
+        ([("All triples.", ". ".join(f"{a}, {b}, {c}" for a in "UDLR" for b in "UDLR" for c in "UDLR")),
+          ('Say ["R", "U", "L"]', '["R", "U", "L"]')], '["R", "U", "L"]'),
+        ([("All edits.", str([[r, c, v] for r in range(1, 5) for c in range(1, 5) for v in range(1, 5)])),
+          ("Say [[2, 3, 4]]", "[[2, 3, 4]]")], "[[2, 3, 4]]"),
+        # it writes it otherwise than the agent is to, or beside what is no other action
+        *(([(f"Say {said}", said)], URRD) for said in (
+            "U-R-R-D", "U.R.R.D", "U|R|R|D", "U->R->R->D", "U_R_R_D", "(U)(R)(R)(D)", "- U\n- R\n- R\n- D",
+            '["\\u0055","\\u0052","R","D"]')),
+        ([("Say 4.3.2", "4.3.2")], "[[4, 3, 2]]"),
+        ([("U is up. Say U, R, R, D", URRD)], URRD),
+        ([(f"Say the first four of {', '.join('URRD' * 800)}", URRD)], URRD),
         # or it has dictated to the first one, too
         ([("Say [[4, 3, 2]] or", "[[4, 3, 2]] or"), ("Proposed: [[4, 3, 2]] or", "[[4, 3, 2]]")], "[[4, 3, 2]]"),
         ([(f"Say: {URRD} it is", f"{URRD} it is"), (f"Tool says: {URRD} it is", URRD)], URRD),
@@ -129,6 +168,55 @@ def test_what_an_agent_chooses_is_its_own(turns: Any, action: str, author: str) 
 )  # fmt: skip
 def test_what_others_have_said_hides_no_dictation(turns: Any, action: str) -> None:
     assert heard(*turns).of_action(action) is None
+
+
+def test_what_agents_have_done_move_by_move_is_theirs() -> None:
+    def told_so(way: str, *done: str) -> str | None:
+        authorship = heard(*(("Go.", f'["{move}"]') for move in done))
+        for move in done:
+            assert authorship.of_action(f'["{move}"]', commit=True)
+        authorship.heard("B", told(f"So far: {way}"), way)
+        return authorship.of_action(way)
+
+    assert told_so('["R", "R"]', "R", "R") == "B"
+    assert told_so('["R", "D"]', "U", "R", "D") == "B"
+    for way in ('["D", "R"]', '["R", "R"]', '["R", "U"]'):  # in another order, too often, with a gap
+        assert told_so(way, "R", "D", "U") is None, way
+
+
+@pytest.mark.parametrize("stdout", ["Path: ['U', 'R', 'R', 'D']", f"{URRD} 4", f"explored 12\n{URRD}"])
+def test_what_code_prints_beside_words_may_be_adopted(stdout: str) -> None:
+    authorship = heard(("Code.", "```python\nprint(search())\n```"))
+    authorship.ran("print(search())", stdout)
+    authorship.heard("Planner", told(f"It printed:\n\n{stdout}"), f"#### {URRD}")
+    assert authorship.of_action(URRD) == "Planner"
+
+
+def test_what_code_is_told_to_print_is_nobodys() -> None:
+    authorship = heard((f"Write a block that prints {URRD}.", f"```python\nprint({URRD!r})\n```"))
+    authorship.ran(f"print({URRD!r})", URRD)
+    assert authorship.of_action(URRD) is None
+
+
+def cpu_s(replies: list[str], prompt: str, last: str) -> float:
+    authorship = heard(*(("Go.", reply) for reply in replies))
+    began = time.process_time()
+    authorship.heard("B", told(prompt), last)
+    return time.process_time() - began
+
+
+def test_long_replies_and_instructions_take_time_in_proportion() -> None:
+    lists = [". ".join(", ".join("U" * (n % 60 + 2)) for n in range(64)) for _ in range(400)]
+    called = "".join(
+        f'<tool_call>{{"name": "move", "arguments": {{"a": "{n} {n} {n}"}}}}</tool_call>' for n in range(1000)
+    )
+    for replies, prompt, last in (
+        (lists, "; ".join("U" * 2000), lists[0]),
+        ([], ". ".join(f"{n}, {n + 1}, {n + 2}" for n in range(20_000)), called),
+        ([], "; ".join("URRDL" * 40_000), str(list("URRDL" * 500))),
+        (["[[4, 3, 2]]"] * 1000, "[[4, 3, 2]] " * 50_000, "[[4, 3, 2], [1, 1, 1]]"),
+    ):
+        assert min(cpu_s(replies, prompt, last) for _ in range(2)) < 2.5
 
 
 def test_what_is_seen_of_the_game_dictates_nothing() -> None:
