@@ -134,12 +134,12 @@ def compare(
     workers: int,
     command: Callable[[str], str],
 ) -> Path:
-    """Make the runs that are missing, and those of the gate first unless it is known to hold, and write the page into
+    """Make the runs that are missing, and those of the gate first unless it is known to hold or not asked, and write the page into
     `pages`, which says by which `command`; returns it.
 
     Raises ValueError where the gate fails and the page is another's, and what `run_all` raises.
     """
-    if name != GATE:
+    if name != GATE and not COMPARISONS[name].validity:
         if (known := verdict_in(pages, settings)) is None:
             compare(GATE, seeds, settings, out, pages, workers, command)
             known = verdict_in(pages, settings)

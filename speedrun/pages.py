@@ -86,8 +86,10 @@ def page_of(
         lines += [f"Not equal beside what is compared: {comparison.unequal}.", ""]
     if versions > 1:
         lines += [f"The runs are of {versions} versions of the project's code.", ""]
-    lines += [*gate(systems)[1], ""] if name == GATE else ["The [gate](gate.md) of the instrument holds.", ""]
-    lines += _validity(comparison, systems) if comparison.validity else []
+    if comparison.validity:
+        lines += _validity(comparison, systems)
+    else:
+        lines += [*gate(systems)[1], ""] if name == GATE else ["The [gate](gate.md) of the instrument holds.", ""]
     lines += [
         *_tuned(rates or {}),
         *_budgets(systems),

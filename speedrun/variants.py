@@ -74,8 +74,8 @@ ARMS: dict[str, Arm] = {
     "designer only, valid designs alone": Arm(
         overrides=('schedule="designer-only"',), valid_only=True, rates_of="designer only"
     ),
-    "designer only, 5e-5": _at("5e-5", 'schedule="designer-only"'),
-    "designer only, shuffled, 5e-5": _at("5e-5", 'schedule="designer-only"', shuffled=True),
+    "designer only, 1e-4": _at("1e-4", 'schedule="designer-only"'),
+    "designer only, shuffled, 1e-4": _at("1e-4", 'schedule="designer-only"', shuffled=True),
     "designer only, shuffled, one update": Arm(
         overrides=('schedule="designer-only"', "objective.mini_batches=1"), shuffled=True, rates_of="designer only"
     ),
@@ -123,7 +123,8 @@ class Comparison:
     unequal: str = ""
     """What is not the same for all arms, beside what is compared."""
     validity: bool = False
-    """Whether it is about the share of programs that are valid, too."""
+    """Whether it is about what RL does to the share of valid programs. Then it asks nothing of the gate, whose shuffled
+    arms are among its own."""
 
 
 GATE = "gate"
@@ -239,22 +240,22 @@ COMPARISONS: dict[str, Comparison] = {
         "What spoils programs",
         {
             "before RL": START,
-            "Designer alone learns": "designer only",
-            "a quarter of the rate": "designer only, 5e-5",
-            "from valid designs alone": "designer only, valid designs alone",
             "rewards shuffled": "designer only, shuffled",
-            "shuffled, a quarter of the rate": "designer only, shuffled, 5e-5",
+            "shuffled, half the rate": "designer only, shuffled, 1e-4",
             "shuffled, one optimizer step a rollout": "designer only, shuffled, one update",
             "shuffled, KL five times as strong": "designer only, shuffled, KL 1",
+            "Designer alone learns": "designer only",
+            "half the rate": "designer only, 1e-4",
+            "from valid designs alone": "designer only, valid designs alone",
         },
         "its reward has a term for the format of designs, Eq. 10, and it says no share of valid ones.",
         (
-            ("a quarter of the rate", "Designer alone learns"),
+            ("half the rate", "Designer alone learns"),
             ("from valid designs alone", "Designer alone learns"),
             ("rewards shuffled", "Designer alone learns"),
             *(
                 (f"shuffled, {name}", "rewards shuffled")
-                for name in ("a quarter of the rate", "one optimizer step a rollout", "KL five times as strong")
+                for name in ("half the rate", "one optimizer step a rollout", "KL five times as strong")
             ),
         ),
         validity=True,

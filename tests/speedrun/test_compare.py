@@ -129,9 +129,10 @@ def test_valid_programs_are_told_apart_by_the_seeds() -> None:
     assert "| Designer alone learns | 98.0% | 98.0%, 97.0%, 99.0% |" in page
     # -10, -11, -9: a standard deviation of 1, so t = 17; the other pair -2, 4 and 0 in turn.
     assert "| rewards shuffled less Designer alone learns | -10.0 | -10.0, -11.0, -9.0 | below |" in page
-    assert "| shuffled, a quarter of the rate less rewards shuffled | +2.0 | +2.0, +4.0, +0.0 | cannot tell |" in page
+    assert "| shuffled, half the rate less rewards shuffled | +2.0 | +2.0, +4.0, +0.0 | cannot tell |" in page
     others = [replace(systems[0], name=name) for name in COMPARISONS["stage-length"].systems]
     assert "in points" not in page_of("stage-length", others, "make it")
+    assert "gate.md" not in page
 
 
 def test_a_kind_without_problems_is_an_empty_cell() -> None:
