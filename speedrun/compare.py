@@ -134,8 +134,8 @@ def compare(
     workers: int,
     command: Callable[[str], str],
 ) -> Path:
-    """Make the runs that are missing, and those of the gate first unless it is known to hold or not asked, and write the page into
-    `pages`, which says by which `command`; returns it.
+    """Make the runs that are missing, and those of the gate first unless it is known to hold or not asked, and write
+    the page into `pages`, which says by which `command`; returns it.
 
     Raises ValueError where the gate fails and the page is another's, and what `run_all` raises.
     """
