@@ -75,7 +75,7 @@ speedrun-lm: $(VENV)/speedrun
 # Whether either role learns at all, then every comparison of the paper: a night. It goes on where it was stopped. The
 # pages go to docs/results.
 speedrun-full: $(VENV)/speedrun
-	for comparison in gate training tree schedule sharing stage-length; do \
+	for comparison in gate valid-programs training tree schedule sharing stage-length; do \
 	    $(BIN)/python -m speedrun.compare $$comparison --seeds 3 --write || exit 1; done
 
 # One worker more than cores, as tests wait for processes and clocks. JOBS=0 runs them in one process. Of the slow tests
