@@ -7,7 +7,7 @@ what an agent has written becomes code.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import cache
 from typing import Any, cast
 
@@ -16,12 +16,8 @@ from engine.protocol import Engine
 from engine.session import Run
 from sandbox.protocol import Description, Sandbox
 from workflow.agent import WorkflowNode
-from workflow.completion import Sampling
 from workflow.environment import Environment
-from workflow.game import Game
-from workflow.limits import Limits
 from workflow.messages import Context, Message
-from workflow.trace import AgentTurn, Event
 
 _WORKFLOW = re.compile(r"^workflow = ", re.MULTILINE)
 
@@ -47,36 +43,12 @@ class _OwnPrograms:
             self._described[source] = await self._behind.describe(source, question)
         return self._described[source]
 
-    async def run_program(
-        self,
-        source: str,
-        question: str,
-        *,
-        engine: Engine,
-        limits: Limits | None = None,
-        sampling: Sampling | None = None,
-        seed: int = 0,
-        sink: Callable[[Event], None] | None = None,
-        asking: Callable[[AgentTurn], None] | None = None,
-        own_sampling: bool = False,
-        game: Game | None = None,
-    ) -> Run:
-        if source not in self._sources or asking is not None:
-            return await self._behind.run_program(
-                source,
-                question,
-                engine=engine,
-                limits=limits,
-                sampling=sampling,
-                seed=seed,
-                sink=sink,
-                asking=asking,
-                own_sampling=own_sampling,
-                game=game,
-            )
-        return await run_workflow(
-            _own(source), question, engine, limits=limits, sampling=sampling, seed=seed, sink=sink, game=game
-        )
+    async def run_program(self, source: str, question: str, *, engine: Engine, **told: Any) -> Run:
+        """As `Sandbox.run_program`."""
+        if source not in self._sources or told.get("asking") is not None:
+            return await self._behind.run_program(source, question, engine=engine, **told)
+        own = {name: value for name, value in told.items() if name not in ("asking", "own_sampling")}
+        return await run_workflow(_own(source), question, engine, **own)
 
 
 class _Script(WorkflowNode):
