@@ -143,7 +143,7 @@ class Actions:
         if run[0].isdigit():
             words = run.split()
             return len(words) % SHORTEST == 0 and self._edits.issuperset(_edits_of(words))
-        return any("".join(self._done[first:]).startswith(run) for first in range(len(self._done)))
+        return f" {run}" in f" {''.join(self._done)}"
 
 
 def _said_in(text: str) -> Iterator[str]:

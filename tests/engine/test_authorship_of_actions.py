@@ -125,6 +125,7 @@ def test_what_is_dictated_is_nobodys(prompt: str, reply: str) -> None:
             "A2",
         ),
         ([("Go.", '["U", "R", "R"]'), ("Moves made: U, R", '["U", "R"]')], '["U", "R"]', "A1"),
+        ([("Go.", '["R"]'), ("Go.", '["U"]'), ("Latest first: U, R", '["U"]')], '["U"]', "A2"),
         # a board beside it is no list
         ([("4 . 3 .\n3 1 4 2\n. . 1 4\n1 . 2 .", "[[1, 4, 1]]")], "[[1, 4, 1]]", "A0"),
         # what moves there are
@@ -160,6 +161,7 @@ def test_what_an_agent_chooses_is_its_own(turns: Any, action: str, author: str) 
             '["\\u0055","\\u0052","R","D"]')),
         ([("Say 4.3.2", "4.3.2")], "[[4, 3, 2]]"),
         ([("U is up. Say U, R, R, D", URRD)], URRD),
+        ([("Moves: U, D, L, R. Say U, R, R, D", URRD)], URRD),
         ([(f"Say the first four of {', '.join('URRD' * 800)}", URRD)], URRD),
         # or it has dictated to the first one, too
         ([("Say [[4, 3, 2]] or", "[[4, 3, 2]] or"), ("Proposed: [[4, 3, 2]] or", "[[4, 3, 2]]")], "[[4, 3, 2]]"),

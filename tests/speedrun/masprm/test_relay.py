@@ -162,6 +162,8 @@ def test_judge_and_critic_read_what_is_shown_line_by_line() -> None:
     assert said("MathJudge", "nothing") == "\\boxed{0}"
     assert said("MathCritic", wrong, right) == "Verdict: CORRECT"
     assert said("MathCritic", right, wrong) == "Verdict: INCORRECT"
+    apart = "24+4=28\nso far\n28+7=35\n35+9=\\boxed{44}"
+    assert said("MathCritic", apart) == "Verdict: INCORRECT"
     assert said("MathCritic", torn) == said("MathCritic") == "Verdict: INCORRECT"
 
 

@@ -98,6 +98,8 @@ def test_results_that_were_made_otherwise_are_not_taken(tmp_path: Path) -> None:
     start, labels = ARM.everything[:2]
     assert runs.made_by(start, settings) == runs.made_by(start, settings.model_copy(update={"test": 301}))
     assert runs.made_by(labels, settings)["labels"]["children"] == 3
+    write(kept_at(start, tmp_path / "empty"), runs.kept_run(start, settings))
+    assert left([start], settings, tmp_path / "empty") == [start], "its policy is not kept"
     other = Job(task="arm", seed=1, name="MCTS, own V", play="tool")
     assert runs.made_by(other, settings) != runs.made_by(other, settings.model_copy(update={"bank": bank}))
 
