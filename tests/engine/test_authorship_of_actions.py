@@ -126,6 +126,11 @@ def test_what_is_dictated_is_nobodys(prompt: str, reply: str) -> None:
         ),
         ([("Go.", '["U", "R", "R"]'), ("Moves made: U, R", '["U", "R"]')], '["U", "R"]', "A1"),
         ([("Go.", '["R"]'), ("Go.", '["U"]'), ("Latest first: U, R", '["U"]')], '["U"]', "A2"),
+        (
+            [("Go.", '["R"]'), ("Go.", '["U"]'), ("Latest first: U, R", '["L", "L"] is worse.\n#### ["U"]')],
+            '["U"]',
+            "A2",
+        ),
         # a board beside it is no list
         ([("4 . 3 .\n3 1 4 2\n. . 1 4\n1 . 2 .", "[[1, 4, 1]]")], "[[1, 4, 1]]", "A0"),
         # what moves there are
