@@ -128,6 +128,7 @@ def backend_settings(name: str, policy: PolicyConfig, config: TrainConfig) -> di
         "shared_prompts": policy.shared_prompts,
         "max_gradient_norm": policy.max_gradient_norm,
         "weight_decay": policy.weight_decay,
+        "betas": policy.betas,
         "keeps_reference": config.objective.kl_coefficient > 0,
         "seed": derived_seed(config.seed, "policy", name),
     }
