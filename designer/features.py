@@ -15,7 +15,7 @@ Domain = Literal["math", "code", "unclear"]
 Difficulty = Literal["easy", "medium", "hard"]
 AnswerForm = Literal["value", "integer", "choice", "proof", "function", "program"]
 
-LONGEST = 20_000
+LONGEST = 10_000
 """Characters of a problem that are looked at; what follows is ignored."""
 
 _FIGURE = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)

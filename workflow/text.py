@@ -36,17 +36,20 @@ _MARKED = re.compile(r"\\boxed|\\fbox|</?(?:delivery|solution|tool_call)>|verdic
 
 
 _Read = TypeVar("_Read")
-KEPT = 20_000
-"""Characters of the longest text whose reading is kept for the next who asks: one reply is read by many."""
+LONG = 20_000
+"""Characters. One reply is read by many, and a long one takes a while: what is read of the latest two of these is kept,
+and of the latest 64 others."""
 
 
 def kept(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
     """Keep what is read of the latest texts, which must not be changed."""
-    known = functools.lru_cache(maxsize=64)(read)
+    known, of_long = functools.lru_cache(maxsize=64)(read), functools.lru_cache(maxsize=2)(read)
 
     @functools.wraps(read)
     def reading(text: str) -> _Read:
-        return known(text) if type(text) is str and len(text) <= KEPT else read(text)
+        if type(text) is not str:
+            return read(text)
+        return known(text) if len(text) <= LONG else of_long(text)
 
     return reading
 

@@ -266,8 +266,22 @@ def test_what_is_remembered_of_a_text_is_what_is_read_of_it(monkeypatch: pytest.
     readers = [text_module.boxes, text_module.marked_lines, text_module.delivery]
     first = [[read(each) for each in texts] for read in readers]
     assert [[read(each) for each in texts] for read in readers] == first
-    monkeypatch.setattr(text_module, "KEPT", 0)
+    monkeypatch.setattr(text_module, "LONG", 0)
     assert [[read(each) for each in texts] for read in readers] == first
+
+
+def test_a_text_is_read_once_for_all_who_ask_however_long_it_is() -> None:
+    read: list[int] = []
+
+    @text_module.kept
+    def length(text: str) -> int:
+        read.append(len(text))
+        return len(text)
+
+    long = "a" * 300_000
+    for _ in range(3):
+        assert [length(long), length("short"), length(long + "b")] == [300_000, 5, 300_001]
+    assert read == [300_000, 5, 300_001]
 
 
 def test_a_programs_own_kind_of_text_is_never_remembered() -> None:
