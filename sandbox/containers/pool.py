@@ -56,6 +56,7 @@ class Pool:
         self._starting: dict[Kind, int] = dict.fromkeys(KINDS, 0)
         self._waiting: dict[Kind, deque[asyncio.Future[Container]]] = {kind: deque() for kind in KINDS}
         self._removing = 0
+        self._unremoved: list[Container] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -181,8 +182,10 @@ class Pool:
 
     async def _take_down(self, container: Container) -> None:
         container.connection.close()
-        with suppress(Exception):  # what the daemon does not remove is left for `metaagent doctor --clean`
+        try:
             await container.remove()
+        except Exception:  # of a daemon that is down
+            self._unremoved.append(container)
         self._removing -= 1
         for kind in KINDS:  # one more may start now
             if not self._closed and (self._waiting[kind] or (self._spares and self.counts(kind))):
@@ -204,3 +207,6 @@ class Pool:
             self._look_after(container)
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._unremoved:
+            with suppress(Exception):  # what the daemon does not remove is left for `metaagent doctor --clean`
+                await self._unremoved.pop().remove()

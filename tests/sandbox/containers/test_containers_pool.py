@@ -217,18 +217,31 @@ def test_closing_while_containers_start_leaves_none():
     asyncio.run(main())
 
 
-def test_a_removal_that_fails_does_not_stop_the_pool():
+@pytest.mark.parametrize("back", [True, False], ids=["once", "for good"])
+def test_a_removal_that_fails_does_not_stop_the_pool_and_is_tried_again_at_the_end(back):
     async def work(world):
         container = await world.pool.acquire("code")
+        asked, remove = [], container.remove
 
         async def fail():
-            world.live.remove(container.connection)
+            asked.append(1)
+            if not back:
+                world.live.remove(container.connection)  # for `run`, which wants none
+                container.remove = still_down
+            else:
+                container.remove = remove
+            raise OSError("the daemon is gone")
+
+        async def still_down():
+            asked.append(2)
             raise OSError("the daemon is gone")
 
         container.remove = fail
         container.connection.spoil("x")
         world.pool.release(container)
         assert await world.pool.acquire("code") is not container
+        await asyncio.wait_for(world.pool.close(), 10)
+        assert asked == ([1] if back else [1, 2])
 
     run(work)
 
