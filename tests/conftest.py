@@ -1,8 +1,9 @@
 """What all tests share: hypothesis without deadlines, samples of what is slow, and a summary that hides nothing.
 
 How long a hypothesis example takes says something about the machine, not about the code. Of the tests of slow backends
-(containers, gVisor, the real vLLM, Ray and DeepSpeed) and of those marked `thorough` a part is run with
-`--sample SHARE`, by a seed that the first lines of a run tell; properties then have as many times fewer examples.
+(containers, gVisor, the real vLLM, Ray and DeepSpeed), of those marked `thorough`, and of those with many cases a part
+is run with `--sample SHARE`, by a seed that the first lines of a run tell; properties then have as many times fewer
+examples.
 `.ci/run`, whose steps have tests in common, names a file of what has passed, and a time from which on tests are left
 out.
 """
@@ -13,6 +14,7 @@ import os
 import random
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,8 @@ SLOW_FILES = (
     "update/test_deepspeed_backend.py",
 )
 """All of whose tests need one."""
+MANY = 60
+"""Cases of one test, of which a part is enough for one run: the others are seen in others."""
 left_out: dict[str, int] = {}
 """Why tests were left out -> how many."""
 
@@ -89,7 +93,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _leave_out(config, items, "passed in an earlier step", [item for item in items if _plain(item.nodeid) in passed])
     share, seed = config.option.sample, config.option.sample_seed
     if share < 1:
-        slow = [item for item in items if item.get_closest_marker("thorough") or _is_slow(item.nodeid)]
+        cases = Counter(item.nodeid.partition("[")[0] for item in items)
+        slow = [
+            item
+            for item in items
+            if item.get_closest_marker("thorough")
+            or _is_slow(item.nodeid)
+            or cases[item.nodeid.partition("[")[0]] > MANY
+        ]
         _leave_out(
             config,
             items,

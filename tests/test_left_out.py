@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,14 @@ import pytest
 SOURCE = """
 def test_good(): pass
 def test_bad(): assert False
+"""
+
+CASES = """
+import pytest
+@pytest.mark.parametrize("n", range(300))
+def test_many(n): pass
+@pytest.mark.parametrize("n", range(60))
+def test_few(n): pass
 """
 
 
@@ -51,6 +60,20 @@ def test_what_comes_too_late_is_skipped_counted_and_not_taken_for_passed(tests: 
     assert "2 tests were left out, as the time for them was used up:" in said
     assert not passed.exists()
     assert "1 failed, 1 passed" in run(tests, METAAGENT_TESTS_UNTIL=str(time.time() + 3600))
+
+
+def test_of_many_cases_a_part_is_run_which_a_seed_draws_again(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    (tmp_path / "test_cases.py").write_text(CASES)
+    sampled = ["--sample=0.2", "--sample-seed=1"]
+    first = run(tmp_path, PYTEST_ADDOPTS=" ".join(sampled))
+    found = re.search(r"(\d+) passed, (\d+) deselected", first)
+    assert found is not None, first
+    passed, left = map(int, found.groups())
+    assert passed + left == 360
+    assert 60 + 30 <= passed <= 60 + 90, "those of few cases, and about a fifth of 300"
+    assert f"{passed} passed, {left} deselected" in run(tmp_path, PYTEST_ADDOPTS=" ".join(sampled))
+    assert "360 passed" in run(tmp_path)
 
 
 @pytest.mark.thorough
