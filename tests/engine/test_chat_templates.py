@@ -201,13 +201,41 @@ def test_many_threads_get_their_own_texts(tiny: Any) -> None:
 
 
 def test_a_child_that_was_killed_is_replaced(tiny: Any) -> None:
-    tokenizer = tiny.make_tokenizer("fine")
-    assert render(tokenizer, TURNS) == "fine"
+    assert render(tiny.make_tokenizer("fine"), TURNS) == "fine"
+    kill_the_child()
+    assert render(tiny.make_tokenizer("fine, too"), TURNS) == "fine, too"
+
+
+def kill_the_child() -> None:
     process = chat_templates._CHILD._process
     assert process is not None
     process.kill()
     process.wait()
-    assert render(tokenizer, TURNS) == "fine"
+
+
+def test_one_text_is_rendered_once_and_another_is_another(tiny: Any) -> None:
+    tokenizer = tiny.make_tokenizer("{{ messages[0].content }}{{ enable_thinking }}")
+
+    def asked(content: str, thinking: bool = True) -> str:
+        return render(tokenizer, [ChatMessage(role="user", content=content)], enable_thinking=thinking)
+
+    assert [asked("a"), asked("a", False), asked("b" * 200_000)] == ["aTrue", "aFalse", "b" * 200_000 + "True"]
+    kill_the_child()
+    dead = chat_templates._CHILD._process
+    assert [asked("a"), asked("a", False)] == ["aTrue", "aFalse"]
+    assert chat_templates._CHILD._process is dead, "nobody was asked"
+    assert asked("b" * 200_000) == "b" * 200_000 + "True"
+    assert chat_templates._CHILD._process is not dead, "long ones are not kept"
+
+
+def test_what_fails_is_tried_again(tiny: Any) -> None:
+    for _ in range(2):
+        with pytest.raises(TemplateFailed, match="no roles"):
+            render(tiny.make_tokenizer("{{ raise_exception('no roles') }}"), TURNS)
+    chat_templates._CHILD.end()
+    with pytest.raises(TemplateFailed, match="no roles"):
+        render(tiny.make_tokenizer("{{ raise_exception('no roles') }}"), TURNS)
+    assert chat_templates._CHILD._process is not None
 
 
 def test_a_fork_does_not_share_the_child(tiny: Any) -> None:
