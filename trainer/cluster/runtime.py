@@ -140,7 +140,7 @@ class ClusterRuntime:
         async def one(cast: Cast, lesson: Lesson) -> UpdateReport:
             def work() -> UpdateReport:
                 cast.backend.learning_rate = lesson.learning_rate
-                return cast.backend.update(lesson.samples, self.config.objective)
+                return cast.backend.update(lesson.samples, lesson.objective)
 
             async with cast.using:
                 report = await self._in_ranks(cast, "an update", work)

@@ -62,6 +62,9 @@ class TrainConfig(Section):
     """lambda of Eq. 10."""
     reward: RewardConfig = RewardConfig()
     objective: PolicyObjective = PolicyObjective()
+    designer_kl_coefficient: float | None = Field(default=None, ge=0)
+    """That of `objective` in steps in which a policy learns designing alone; None: the same. A step has far fewer
+    designs than replies of agents, so more of what it does to their policy is noise."""
     kl_roles: Literal["active", "all"] = "active"
     """Whose replies the KL term of `objective` holds: those of the roles that learn, or, where both roles have one
     policy, of the other one, too, in a mean of its own."""
@@ -92,7 +95,7 @@ class TrainConfig(Section):
                 f'with a fixed rollout.program nothing is designed, but schedule = "{self.schedule}". '
                 'Fix: set schedule = "executor-only"'
             )
-        if self.kl_roles == "all" and not self.objective.kl_coefficient:
+        if self.kl_roles == "all" and not self.has_reference:
             wrong.append(
                 'kl_roles = "all" says where a KL term holds, and there is none. Fix: objective.kl_coefficient'
             )
@@ -235,5 +238,17 @@ class TrainConfig(Section):
     def learning_rate(self, policy: str, active: Collection[PolicyRole]) -> float:
         """A policy's in a step in which the roles `active` learn."""
         settings = self.policies[policy]
-        learned = {role for role, name in self.role_policies.items() if name == policy and role in active}
-        return (learned == {"designer"} and settings.designer_learning_rate) or settings.learning_rate
+        return (self._designs_alone(policy, active) and settings.designer_learning_rate) or settings.learning_rate
+
+    def objective_of(self, policy: str, active: Collection[PolicyRole]) -> PolicyObjective:
+        """A policy's in such a step."""
+        own = self.designer_kl_coefficient if self._designs_alone(policy, active) else None
+        return self.objective if own is None else self.objective.model_copy(update={"kl_coefficient": own})
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether policies are held near the ones that they began with."""
+        return bool(self.objective.kl_coefficient or self.designer_kl_coefficient)
+
+    def _designs_alone(self, policy: str, active: Collection[PolicyRole]) -> bool:
+        return {role for role, name in self.role_policies.items() if name == policy and role in active} == {"designer"}

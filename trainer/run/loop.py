@@ -204,7 +204,9 @@ class _Run:
         )
         lessons = {
             name: Lesson(
-                _shuffled(each, derived_seed(config.seed, "deal", step, name)), config.learning_rate(name, active)
+                _shuffled(each, derived_seed(config.seed, "deal", step, name)),
+                config.learning_rate(name, active),
+                config.objective_of(name, active),
             )
             for name, each in samples.items()
         }

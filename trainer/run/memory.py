@@ -170,5 +170,5 @@ def checkpoint_bytes(size: ModelSize, policy: PolicyConfig) -> int:
 
 
 def _reference(size: ModelSize, policy: PolicyConfig, config: TrainConfig) -> int:
-    keeps = config.objective.kl_coefficient > 0 and policy.lora is None
+    keeps = config.has_reference and policy.lora is None
     return NUMBER_BYTES[policy.dtype] * size.parameters if keeps else 0

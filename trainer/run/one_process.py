@@ -106,7 +106,7 @@ class OneProcess:
         for name, lesson in lessons.items():
             backend = self._policies[name].backend
             backend.learning_rate = lesson.learning_rate
-            reports[name] = await asyncio.to_thread(backend.update, lesson.samples, self.config.objective)
+            reports[name] = await asyncio.to_thread(backend.update, lesson.samples, lesson.objective)
         return reports
 
     async def sync(self, versions: Mapping[str, int]) -> dict[str, SyncReport]:

@@ -21,7 +21,7 @@ from trainer.rollout import derived_seed
 from trainer.run.step_report import StepReport, SyncReport
 from trainer.samples import Sample
 from trainer.trees import DesignResult, Execution, QuestionTree
-from trainer.update import Snapshot, UpdateReport
+from trainer.update import PolicyObjective, Snapshot, UpdateReport
 
 PROBE_TOKENS = 32
 """Token ids 0, 1, ... that an engine must give the trainer's log-probabilities after each update."""
@@ -48,6 +48,7 @@ class Lesson:
 
     samples: Sequence[Sample]
     learning_rate: float
+    objective: PolicyObjective
 
 
 class StepsLost(RuntimeError):
@@ -129,7 +130,7 @@ def backend_settings(name: str, policy: PolicyConfig, config: TrainConfig) -> di
         "max_gradient_norm": policy.max_gradient_norm,
         "weight_decay": policy.weight_decay,
         "betas": policy.betas,
-        "keeps_reference": config.objective.kl_coefficient > 0,
+        "keeps_reference": config.has_reference,
         "seed": derived_seed(config.seed, "policy", name),
     }
 

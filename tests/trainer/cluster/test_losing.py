@@ -25,6 +25,7 @@ from trainer.cluster.seats import Seat
 from trainer.cluster.sync import Outcome
 from trainer.cluster.watching import Watching
 from trainer.run.runtime import Lesson, StepsLost
+from trainer.update import PolicyObjective
 from workflow.failures import EngineFailed
 
 LIMITS = Limits(*(Limit(name, 5.0) for name in ("start", "call", "collective", "heartbeat")))
@@ -160,7 +161,7 @@ class Cluster:
         return {number: (actor.version, actor.weights) for number, actor in actors.items()}
 
 
-LEARN = {"p0": Lesson([], 1e-3)}
+LEARN = {"p0": Lesson([], 1e-3, PolicyObjective())}
 
 
 def played(play: Callable[..., Awaitable[None]], *scenes: tuple[Any, ...]) -> None:

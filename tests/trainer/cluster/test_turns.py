@@ -18,6 +18,7 @@ from trainer.cluster.runtime import ClusterRuntime
 from trainer.cluster.sync import GroupTransport
 from trainer.cluster.turns import to_engines
 from trainer.run.runtime import Lesson
+from trainer.update import PolicyObjective
 
 WEIGHTS, OPTIMIZER, CACHE = 20, 60, 60
 LIMITS = Limits.of(config().cluster)
@@ -159,7 +160,7 @@ def colocated() -> tuple[ClusterRuntime, Ranks, Engine]:
 
 
 def learn(*samples: int) -> dict[str, Lesson]:
-    return {"p0": Lesson(samples, 0.1)}  # pyright: ignore[reportArgumentType]
+    return {"p0": Lesson(samples, 0.1, PolicyObjective())}  # pyright: ignore[reportArgumentType]
 
 
 def test_a_step_takes_turns() -> None:

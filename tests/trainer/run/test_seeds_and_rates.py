@@ -16,7 +16,7 @@ from tasks.problems import Problem
 from trainer.config import TrainConfig
 from trainer.disk.written_files import Written
 from trainer.run.loop import train
-from trainer.run.runtime import Lesson, StepsLost
+from trainer.run.runtime import Lesson, StepsLost, backend_settings
 from trainer.run.step_report import SyncReport
 from trainer.samples import Coordinates, Trajectory
 from trainer.trees import DesignResult, Execution, QuestionTree
@@ -138,6 +138,34 @@ def test_the_rate_is_that_of_the_stage(ran: Callable[..., Noting]) -> None:
     rates = [lessons["p0"].learning_rate for lessons in ran().lessons]
     assert rates == [1e-5, 1e-5, 3e-4, 3e-4] * 2
     assert {lessons["p0"].learning_rate for lessons in ran(schedule="coupled").lessons} == {1e-5}
+
+
+def test_who_designs_alone_is_held_by_a_coefficient_of_its_own(ran: Callable[..., Noting]) -> None:
+    def held(**changes: Any) -> list[float]:
+        lessons = ran(**changes).lessons
+        return [each["p0"].objective.kl_coefficient for each in lessons]
+
+    own = {"objective": {"kl_coefficient": 0.25, "mini_batches": 3}, "designer_kl_coefficient": 2.0}
+    assert held(**own) == [0.25, 0.25, 2.0, 2.0] * 2
+    assert {each["p0"].objective.mini_batches for each in ran(**own).lessons} == {3}
+    assert set(held(**own, schedule="coupled")) == {0.25}
+    assert held(**own | {"designer_kl_coefficient": 0.0}) == [0.25, 0.25, 0.0, 0.0] * 2
+    assert held(objective={"kl_coefficient": 0.25}) == [0.25] * 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ({}, False),
+        ({"objective": {"kl_coefficient": 0.25}}, True),
+        ({"designer_kl_coefficient": 2.0}, True),
+        ({"designer_kl_coefficient": 0.0}, False),
+    ],
+)
+def test_a_reference_is_kept_for_either(ran: Callable[..., Noting], changes: Any, needed: bool) -> None:
+    config = ran(**changes).config
+    assert config.has_reference is needed
+    assert backend_settings("p0", config.policies["p0"], config)["keeps_reference"] is needed
 
 
 def test_every_step_has_a_seed_of_its_own_which_follows_from_the_runs(ran: Callable[..., Noting]) -> None:
