@@ -62,6 +62,7 @@ def test_what_comes_too_late_is_skipped_counted_and_not_taken_for_passed(tests: 
     assert "1 failed, 1 passed" in run(tests, METAAGENT_TESTS_UNTIL=str(time.time() + 3600))
 
 
+@pytest.mark.thorough
 def test_of_many_cases_a_part_is_run_which_a_seed_draws_again(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_cases.py").write_text(CASES)

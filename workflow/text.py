@@ -36,9 +36,9 @@ _MARKED = re.compile(r"\\boxed|\\fbox|</?(?:delivery|solution|tool_call)>|verdic
 
 
 _Read = TypeVar("_Read")
-LONG = 20_000
-"""Characters. One reply is read by many, and a long one takes a while: what is read of the latest two of these is kept,
-and of the latest 64 others."""
+LONG, KEPT = 20_000, 512 << 10
+"""Characters. One reply is read by many, and a long one takes a while: what is read of the latest two texts from `LONG`
+up to `KEPT` is kept, and of the latest 64 shorter ones."""
 
 
 def kept(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
@@ -47,9 +47,9 @@ def kept(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
 
     @functools.wraps(read)
     def reading(text: str) -> _Read:
-        if type(text) is not str:
+        if type(text) is not str or len(text) > KEPT:
             return read(text)
-        return known(text) if len(text) <= LONG else of_long(text)
+        return known(text) if len(text) < LONG else of_long(text)
 
     return reading
 

@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ONE = """\
 from workflow import AgentNode, Workflow
 
@@ -41,7 +43,6 @@ def test_help_is_light() -> None:
     assert "Exit codes:" in done.stdout
 
 
-@pytest.mark.thorough
 def test_help_of_every_command_tells_the_exit_codes() -> None:
     for name in ("design", "run", "check", "show", "templates", "doctor", "trace", "demo", "train"):
         done = subprocess.run([*METAAGENT, name, "-h"], capture_output=True, text=True, timeout=60)
@@ -228,7 +229,6 @@ def stopped(said: str, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, out, errors
 
 
-@pytest.mark.thorough
 def test_ctrl_c_keeps_the_designs_that_are_finished(tmp_path: Path) -> None:
     code, out, errors = stopped(
         f"<think>x</think><code>\n{ONE}</code>", "design", "6 * 7?", "--samples", "3", "--save", "p.py", "--run"
@@ -241,7 +241,6 @@ def test_ctrl_c_keeps_the_designs_that_are_finished(tmp_path: Path) -> None:
     assert "Answer" not in out, "nothing was run"
 
 
-@pytest.mark.thorough
 def test_ctrl_c_shows_the_transcript_so_far(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(
         ONE.replace("workflow = ", 'other = AgentNode(name="Other", system_prompt="Check.")\nworkflow = ')

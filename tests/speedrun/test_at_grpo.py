@@ -116,6 +116,7 @@ def test_programs_of_others_stay_in_their_jail() -> None:
     assert in_jail(lambda box: jail_of(box, f"{ours}\n# and more")).startswith("process/")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("game", GAMES)
 def test_mistakes_are_made_at_their_rates(game: Any) -> None:
     """And mended: a planner that never errs undoes what others have done to a grid."""
@@ -127,6 +128,7 @@ def test_mistakes_are_made_at_their_rates(game: Any) -> None:
     assert solved[0] < solved[1] <= solved[2] == 30
 
 
+@pytest.mark.thorough
 def test_a_mistake_is_a_digit_that_is_wrong() -> None:
     for seed, level in enumerate(generate(GAMES["sudoku"].knobs, 20, split="train", seed=6, turns=TURNS)):
         steps = [step for step, _ in played(level, play(level, 1, ALWAYS, seed).trace.events)]

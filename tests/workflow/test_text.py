@@ -266,7 +266,7 @@ def test_what_is_remembered_of_a_text_is_what_is_read_of_it(monkeypatch: pytest.
     readers = [text_module.boxes, text_module.marked_lines, text_module.delivery]
     first = [[read(each) for each in texts] for read in readers]
     assert [[read(each) for each in texts] for read in readers] == first
-    monkeypatch.setattr(text_module, "LONG", 0)
+    monkeypatch.setattr(text_module, "KEPT", 0)
     assert [[read(each) for each in texts] for read in readers] == first
 
 
@@ -282,6 +282,8 @@ def test_a_text_is_read_once_for_all_who_ask_however_long_it_is() -> None:
     for _ in range(3):
         assert [length(long), length("short"), length(long + "b")] == [300_000, 5, 300_001]
     assert read == [300_000, 5, 300_001]
+    assert length(long * 2) == length(long * 2) == 600_000
+    assert read[3:] == [600_000, 600_000], "no more is held than that"
 
 
 def test_a_programs_own_kind_of_text_is_never_remembered() -> None:

@@ -168,6 +168,7 @@ def test_a_runs_own_model_has_to_be_there(tmp_path: Path) -> None:
     ) in " ".join(result.stderr.split())
 
 
+@pytest.mark.thorough
 def test_a_run_of_one_process_has_to_say_what_it_was_on(tmp_path: Path) -> None:
     a_run(tmp_path / "run", 0.1)
     alone = f'policies.p0.model = "{tmp_path / "model"}"\n[[data]]\nformat = "problems"\npath = "problems.jsonl"\n'

@@ -24,6 +24,8 @@ from metaagent.terminal import ExitCode, Stop
 from workflow.completion import Completion
 from workflow.trace import AgentTurn, RunEnded, RunStarted, Trace
 
+pytestmark = pytest.mark.thorough
+
 PROBLEM = "Jen enters a lottery."
 
 
@@ -169,7 +171,6 @@ def test_a_run_is_seen_after_it_has_ended(trace: Path, tmp_path: Path, monkeypat
         process.communicate(timeout=20)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("command", "more"), [("design", []), ("design", ["--json"]), ("run", [])])
 def test_what_failed_is_seen_until_ctrl_c(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, more: list[str]

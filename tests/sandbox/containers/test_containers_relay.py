@@ -22,6 +22,8 @@ from sandbox.protocol import WorkspaceError
 from workflow.failures import ProgramFailed, SandboxUnavailable
 from workflow.limits import CodeLimits
 
+pytestmark = pytest.mark.thorough
+
 CALLED = "sandbox.conformance.called_functions"
 
 

@@ -18,6 +18,8 @@ from trainer.predict.workload import Lengths, Requests, Workload
 from trainer.run.gpus import GPUS
 from trainer.run.step_report import StepReport, SyncReport
 
+pytestmark = pytest.mark.thorough
+
 GPU, SIZES = GPUS["H100"], {"p0": SIZE_8B}
 TRUE = {
     "token_s": 1.7, "request_token_s": 2.5, "prompt_token_s": 0.8, "run_s": 30.0, "update_s": 3.0,
