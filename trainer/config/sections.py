@@ -67,9 +67,6 @@ class UpdateConfig(Section):
     """Whether optimizer and float32 weights stay in the host's memory; not at stage 0."""
 
 
-Decay = Annotated[float, Field(ge=0, lt=1)]
-
-
 class PolicyConfig(Section):
     """One policy: a model that is trained, and its engine."""
 
@@ -89,9 +86,6 @@ class PolicyConfig(Section):
     """Whether an update computes a prompt once for all samples that begin with it; not with gradient checkpointing."""
     max_gradient_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
-    betas: tuple[Decay, Decay] = (0.9, 0.999)
-    """Of AdamW: for how long gradients and their squares are remembered. Where few samples carry a gradient, a long
-    memory of small squares makes a large one a leap; (0.9, 0.95) bounds it."""
     update: UpdateConfig = UpdateConfig()
     engine: EngineConfig = EngineConfig()
 

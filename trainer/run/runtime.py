@@ -129,7 +129,6 @@ def backend_settings(name: str, policy: PolicyConfig, config: TrainConfig) -> di
         "shared_prompts": policy.shared_prompts,
         "max_gradient_norm": policy.max_gradient_norm,
         "weight_decay": policy.weight_decay,
-        "betas": policy.betas,
         "keeps_reference": config.has_reference,
         "seed": derived_seed(config.seed, "policy", name),
     }

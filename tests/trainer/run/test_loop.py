@@ -469,7 +469,6 @@ def test_every_setting_of_a_policy_reaches_its_backend(
         "shared_prompts": False,
         "max_gradient_norm": 0.25,
         "weight_decay": 0.125,
-        "betas": (0.5, 0.75),
     }
     others = {"designer_learning_rate", "engine", "update"}  # not the backend's
     assert set(unusual) == set(PolicyConfig.model_fields) - others

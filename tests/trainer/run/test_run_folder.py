@@ -142,7 +142,6 @@ def test_what_a_failed_update_advises_may_be_changed(key: str, value: Any, confi
     ("key", "value"),
     [
         ("weight_decay", 0.5),
-        ("betas", (0.9, 0.95)),
         ("dtype", "float32"),
         ("max_gradient_norm", 2.0),
         ("engine", EngineConfig(kind="vllm", options={"learning_rate": 2.0})),
