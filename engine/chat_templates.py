@@ -11,7 +11,6 @@ template takes too long; the next one gets a new child. One child serves all mod
 from __future__ import annotations
 
 import atexit
-import functools
 import json
 import os
 import resource
@@ -29,8 +28,10 @@ TIMEOUT_S = 10.0
 START_TIMEOUT_S = 120.0
 MAX_TEXT = 16 << 20
 """Characters."""
-KEPT_TEXTS, KEPT_BYTES = 512, 64 << 10
-"""So many of the latest texts are kept, for requests up to so many bytes: candidates and executions begin alike."""
+KEPT_TEXTS, KEPT_SIZE = 512, 64 << 10
+"""So many of the latest texts are kept, as candidates and executions begin alike; none that is longer, or whose request
+is. Nor what a template with `CLOCK` makes."""
+CLOCK = "strftime_now"
 MEMORY_BYTES = 512 << 20
 """On top of what the child has once it has imported everything."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
@@ -59,28 +60,36 @@ class _Child:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self.kept = functools.lru_cache(KEPT_TEXTS)(self._text)
+        self._kept: dict[bytes, str] = {}
+        """By request, the latest last."""
 
     def ask(self, asked: dict[str, Any]) -> str:
         frame = _packed(asked)
-        return self.kept(frame) if len(frame) <= KEPT_BYTES else self._text(frame)
+        with self._lock:
+            text = self._kept.pop(frame, None)
+            if text is None:
+                text = self._text(frame)
+            if max(len(frame), len(text)) <= KEPT_SIZE and CLOCK not in str(asked["template"]):
+                self._kept[frame] = text
+                if len(self._kept) > KEPT_TEXTS:
+                    del self._kept[next(iter(self._kept))]
+            return text
 
     def _text(self, frame: bytes) -> str:
-        with self._lock:
-            process = self._started()
-            try:
-                _write(process.stdin, frame)
-                reply = _read(process.stdout, time.monotonic() + TIMEOUT_S)
-            except TimeoutError:
-                self.end()
-                why = f"the chat template was ended after {TIMEOUT_S:g} s"
-                raise TemplateFailed(f"{why}. Fix: use a model whose template you trust") from None
-            except OSError as error:  # it is gone: killed for its memory, or by somebody
-                self.end()
-                raise TemplateFailed(f"the process that renders chat templates died ({error})") from error
-            except BaseException:  # interrupted: what it says next would be the reply to this
-                self.end()
-                raise
+        process = self._started()
+        try:
+            _write(process.stdin, frame)
+            reply = _read(process.stdout, time.monotonic() + TIMEOUT_S)
+        except TimeoutError:
+            self.end()
+            why = f"the chat template was ended after {TIMEOUT_S:g} s"
+            raise TemplateFailed(f"{why}. Fix: use a model whose template you trust") from None
+        except OSError as error:  # it is gone: killed for its memory, or by somebody
+            self.end()
+            raise TemplateFailed(f"the process that renders chat templates died ({error})") from error
+        except BaseException:  # interrupted: what it says next would be the reply to this
+            self.end()
+            raise
         if "text" not in reply:
             raise TemplateFailed(str(reply.get("error"))[:2000])
         return str(reply["text"])

@@ -207,6 +207,6 @@ class Pool:
             self._look_after(container)
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        while self._unremoved:
-            with suppress(Exception):  # what the daemon does not remove is left for `metaagent doctor --clean`
-                await self._unremoved.pop().remove()
+        # What the daemon does not remove now either is left for `metaagent doctor --clean`.
+        again, self._unremoved = self._unremoved, []
+        await asyncio.gather(*(container.remove() for container in again), return_exceptions=True)

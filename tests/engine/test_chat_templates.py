@@ -228,6 +228,18 @@ def test_one_text_is_rendered_once_and_another_is_another(tiny: Any) -> None:
     assert chat_templates._CHILD._process is not dead, "long ones are not kept"
 
 
+def test_what_a_template_makes_much_of_or_of_the_clock_is_not_kept(tiny: Any) -> None:
+    kept = chat_templates._CHILD._kept
+    before = len(kept)
+    for number in range(3):
+        assert len(render(tiny.make_tokenizer("{{ 'a' * 1000000 }}" + str(number)), TURNS)) == 1_000_001
+        assert render(tiny.make_tokenizer("{{ strftime_now('%Y') }}" + str(number)), TURNS)[4:] == str(number)
+    assert len(kept) == before
+    for number in range(chat_templates.KEPT_TEXTS + 9):
+        render(tiny.make_tokenizer(str(number)), TURNS)
+    assert len(kept) == chat_templates.KEPT_TEXTS
+
+
 def test_what_fails_is_tried_again(tiny: Any) -> None:
     for _ in range(2):
         with pytest.raises(TemplateFailed, match="no roles"):
