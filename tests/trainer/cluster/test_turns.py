@@ -55,7 +55,7 @@ class Ranks:
 
     def update(self, samples: Any, objective: Any) -> Any:
         assert self.gpu.has("weights", "optimizer")
-        self.learned += len(samples)
+        self.learned, self.objective = self.learned + len(samples), objective
         return SimpleNamespace(steps=len(samples))
 
     def probe(self, ids: list[int]) -> Probe:
@@ -174,6 +174,17 @@ def test_a_step_takes_turns() -> None:
             assert engine.serves() == ranks.learned == step + 1
 
     asyncio.run(steps())
+
+
+def test_ranks_follow_the_lesson_and_not_the_configuration() -> None:
+    async def step() -> None:
+        runtime, ranks, _ = colocated()
+        own = PolicyObjective(kl_coefficient=7.0)
+        assert own != runtime.config.objective
+        await runtime.update({"p0": Lesson([], 0.5, own)})
+        assert (ranks.objective, ranks.learning_rate) == (own, 0.5)
+
+    asyncio.run(step())
 
 
 def test_a_checkpoint_needs_no_turn_of_its_own(tmp_path: Path) -> None:

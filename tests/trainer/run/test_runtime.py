@@ -8,7 +8,8 @@ from predicted import config
 
 from trainer.config import EngineConfig
 from trainer.run.one_process import OneProcess
-from trainer.run.runtime import vllm_options
+from trainer.run.runtime import Lesson, vllm_options
+from trainer.update import PolicyObjective
 
 
 def test_vllm_is_told_what_the_configuration_says() -> None:
@@ -39,3 +40,14 @@ def test_a_sync_says_what_the_weights_are_on() -> None:
     run._policies["p0"] = policy
     report = asyncio.run(run.sync({"p0": 3}))["p0"]
     assert (report.version, report.bytes, report.gap, report.device) == (3, 12, 0.125, "cuda")
+
+
+def test_an_update_follows_its_lesson_and_not_the_configuration() -> None:
+    backend = SimpleNamespace(learning_rate=0.0, update=lambda samples, objective: (samples, objective))
+    sandbox: Any = None
+    run, policy = OneProcess(config(), sandbox), SimpleNamespace(backend=backend)
+    run._policies["p0"] = policy  # pyright: ignore[reportArgumentType]
+    own = PolicyObjective(kl_coefficient=7.0)
+    assert own != run.config.objective
+    assert asyncio.run(run.update({"p0": Lesson([], 0.5, own)})) == {"p0": ([], own)}
+    assert backend.learning_rate == 0.5
