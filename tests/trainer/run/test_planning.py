@@ -159,10 +159,11 @@ def test_memory_of_full_fine_tuning_in_bfloat16(tmp_path: Path) -> None:
     assert memory.total == sum(memory.model_dump().values())
 
 
-def test_memory_without_checkpointing_in_float32_with_a_reference(tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", [{"objective": {"kl_coefficient": 0.1}}, {"designer_kl_coefficient": 1.0}])
+def test_memory_without_checkpointing_in_float32_with_a_reference(tmp_path: Path, held: Any) -> None:
     at = folder(tmp_path / "m", QWEN3_8B)
     policy = {"dtype": "float32", "gradient_checkpointing": False, "max_tokens_per_micro_batch": 10}
-    memory = only(plan(config(at, policy=policy, objective={"kl_coefficient": 0.1}))).memory
+    memory = only(plan(config(at, policy=policy, **held))).memory
     assert memory is not None
     assert memory.weights + memory.masters + memory.gradients + memory.moments == 16 * PARAMETERS_8B
     assert memory.reference == 4 * PARAMETERS_8B
