@@ -115,7 +115,7 @@ def test_what_made_a_result_names_all_that_it_depends_on() -> None:
         made_by(arm, SpeedrunSettings(overrides=("rollout.questions=8",))),
     ]
     assert all(other != first for other in others)
-    assert made_by(replace(arm, factor=2.0), settings)["rl"]["policies"]["executor"]["learning_rate"] == 4e-4
+    assert made_by(replace(arm, factor=2.0), settings)["rl"]["policies"]["executor"]["learning_rate"] == 2e-4
     assert "rl" not in made_by(Job(name=START, seed=1), settings)
 
 
