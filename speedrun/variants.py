@@ -53,7 +53,7 @@ FACTORS = (0.5, 1.0, 2.0)
 """The grid that the learning rates of each arm are chosen from."""
 
 
-RATES = ("5e-5", "1e-4", "2e-4", "4e-4")
+RATES = ("5e-5", "1e-4", "4e-4")
 """The learning rates at which sharing is compared."""
 RECIPE = "1e-4"
 """That of the recipe, at which shared policies are compared otherwise."""
