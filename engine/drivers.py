@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from engine.guarded import is_cancelled
-from engine.protocol import Engine, SteppingEngine
+from engine.protocol import CodeRunner, Engine, SteppingEngine
 from engine.session import Run, Session, Sink
 from workflow import bridge
 from workflow.completion import Completion, CompletionRequest, Sampling
@@ -113,11 +113,21 @@ async def run_workflow(
     seed: int = 0,
     sink: Sink | None = None,
     game: Game | None = None,
+    code_runner: CodeRunner | None = None,
 ) -> Run:
     """Run a trusted workflow in this process. Never raises for what the run did: see `Run.failure`. `game` is where the
-    game begins that its nodes play (`workflow.environment.Environment`)."""
+    game begins that its nodes play (`workflow.environment.Environment`), `code_runner` runs what its nodes ask to
+    have run (`workflow.requests.CodeRun`)."""
     session = Session(
-        engine, question=question, limits=limits, sampling=sampling, seed=seed, sink=sink, own_sampling=True, game=game
+        engine,
+        question=question,
+        limits=limits,
+        sampling=sampling,
+        seed=seed,
+        sink=sink,
+        own_sampling=True,
+        game=game,
+        code_runner=code_runner,
     )
     answer: str | None = None
     failure: Failure | None = None

@@ -164,10 +164,9 @@ def _read_again(rl: dict[str, Any]) -> dict[str, Any]:
     return written(TrainConfig.model_validate({**rl, "data": [{"path": "problems.jsonl", "format": "problems"}]}))
 
 
-def without_code() -> frozenset[str]:
-    """The programs of the bank in which nothing that an agent writes becomes code."""
-    bank = (template.program for template in phases.programs().values())
-    return frozenset(source for source in bank if "subprocess" not in source)
+def bank_texts() -> frozenset[str]:
+    """The texts of the bank's programs."""
+    return frozenset(template.program for template in phases.programs().values())
 
 
 @cache
@@ -190,7 +189,7 @@ async def run(job: Job, settings: SpeedrunSettings, out: Path) -> None:
 
 async def _run(job: Job, settings: SpeedrunSettings, own: Path, first: Path, tuned: Path) -> None:
     async with open_sandbox("process", grading=True) as jails:
-        sandbox = without_jails(jails, without_code())
+        sandbox = without_jails(jails, bank_texts())
         if not tuned.exists():
             await taught(settings, job.name, own, first, sandbox)
             starts.halved(own / phases.SFT / MODEL, tuned)

@@ -1,25 +1,39 @@
 """The miniatures' own programs without jails, which would take up to four fifths of an arm's time.
 
-A sandbox for texts that are known word for word. Every other program is run by the real one, and so is any in which
-what an agent has written becomes code.
+A sandbox for texts that are known word for word. Every other program is run by the real one, and so is all code that
+they ask to have run, but for the product of two numbers, which is worked out here.
 """
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Collection
+from contextlib import AsyncExitStack
 from functools import cache
 from typing import Any, cast
 
 from engine import run_workflow
 from engine.protocol import Engine
 from engine.session import Run
+from sandbox.host import ProgramCode
+from sandbox.language import standard_facades
 from sandbox.protocol import Description, Sandbox
 from workflow.agent import WorkflowNode
+from workflow.bridge import perform
 from workflow.environment import Environment
 from workflow.messages import Context, Message
+from workflow.requests import CodeReply, CodeRun
 
 _WORKFLOW = re.compile(r"^workflow = ", re.MULTILINE)
+_INTEGER = r"(-?(?:0|[1-9][0-9]{0,999}))"
+_PRODUCT = re.compile(rf"print\({_INTEGER} \* {_INTEGER}\)")
+_STANDARD = {
+    name: values
+    for name, values in standard_facades(seed=0, run_code=perform, write=print).items()
+    if name in ("subprocess", "sys")
+}
+"""As in a jail: what they have run leaves the program as a request."""
 
 
 def without_jails(behind: Sandbox, sources: Collection[str]) -> Sandbox:
@@ -48,7 +62,19 @@ class _OwnPrograms:
         if source not in self._sources or told.get("asking") is not None:
             return await self._behind.run_program(source, question, engine=engine, **told)
         own = {name: value for name, value in told.items() if name not in ("asking", "own_sampling")}
-        return await run_workflow(_own(source), question, engine, **own)
+        async with AsyncExitStack() as stack:
+            code = ProgramCode(self._behind, stack)
+
+            async def ran(request: CodeRun) -> CodeReply:
+                return _worked_out(request) or await code(request)
+
+            return await run_workflow(_own(source), question, engine, code_runner=ran, **own)
+
+
+def _worked_out(request: CodeRun) -> CodeReply | None:
+    """What a jail would reply, where the code prints a product of two integers; None where it is anything else."""
+    found = _PRODUCT.fullmatch(request.code)
+    return CodeReply(0, f"{int(found[1]) * int(found[2])}\n", "") if found else None
 
 
 class _Script(WorkflowNode):
@@ -59,15 +85,24 @@ class _Script(WorkflowNode):
         self.code = compile(source, "script.py", "exec")
 
     def process(self, context: Context) -> Message:
-        names: dict[str, Any] = {"question": context.question, "environment": Environment()}
+        names = _names() | {"question": context.question, "environment": Environment()}
         exec(self.code, names)
         return Message(names["answer"], sender=self.name)
+
+
+def _names() -> dict[str, Any]:
+    """What a program begins with: it imports as in a jail where that is another module."""
+
+    def imported(name: str, *where: Any) -> Any:
+        return _STANDARD.get(name) or __import__(name, *where)
+
+    return {"__builtins__": {**vars(builtins), "__import__": imported}}
 
 
 @cache
 def _own(source: str) -> WorkflowNode:
     if not _WORKFLOW.search(source):
         return _Script(source)
-    names: dict[str, Any] = {}
+    names = _names()
     exec(compile(source, "program.py", "exec"), names)
     return names["workflow"]

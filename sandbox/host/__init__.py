@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sandbox.host import owners, workspaces
     from sandbox.host.jail_sandbox import JailSandbox
     from sandbox.host.process_sandbox import ProcessSandbox
+    from sandbox.host.program_code import ProgramCode
     from sandbox.host.spawner import REAP_TIMEOUT_S, CodeStreams, Exit, Jailed, JailedFolder, Spawner
     from sandbox.host.workspaces import explained, plain
     from sandbox.host.zygote_client import ZygoteClient, package_folders
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "jail_sandbox": ("JailSandbox",),
     "process_sandbox": ("ProcessSandbox",),
+    "program_code": ("ProgramCode",),
     "spawner": (
         "CodeStreams",
         "Exit",
@@ -41,6 +43,7 @@ __all__ = [
     "Jailed",
     "JailedFolder",
     "ProcessSandbox",
+    "ProgramCode",
     "Spawner",
     "ZygoteClient",
     "explained",

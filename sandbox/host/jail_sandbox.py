@@ -21,6 +21,7 @@ from engine.session import Run, Session
 from sandbox.frames import FrameError, encode, read_frame
 from sandbox.host.broker import Broker, Described, Outcome
 from sandbox.host.code_process import JailedCode, collect
+from sandbox.host.program_code import ProgramCode
 from sandbox.host.spawner import Jailed, JailedFolder, Spawner
 from sandbox.jail import Kind
 from sandbox.protocol import CodeResult, Description, Strength, Workspace, over_limit
@@ -36,7 +37,6 @@ from workflow.failures import (
 )
 from workflow.game import Game
 from workflow.limits import CodeLimits, Limits
-from workflow.requests import CodeReply, CodeRun
 from workflow.trace import AgentTurn, Event
 
 DESCRIBE_LIMITS = Limits(wall_s=20, cpu_s=2, agent_calls=0, tool_calls=0)
@@ -124,7 +124,7 @@ class JailSandbox(ABC):
                 seed=seed,
                 sink=sink,
                 asking=asking,
-                code_runner=_ProgramCode(self, stack),
+                code_runner=ProgramCode(self, stack),
                 game=game,
                 jail=spawner.label,
                 own_sampling=own_sampling,
@@ -260,26 +260,6 @@ class JailSandbox(ABC):
             case {"op": "failed", "error_type": str(kind), "message": str(message)}:
                 raise ProgramFailed(kind, message)
         raise ProgramFailed("ProtocolError", f"the call of {target} replied {str(read[0])[:200]!r}")
-
-
-class _ProgramCode:
-    """Runs the code that one program asks for through `subprocess.run`; all of it shares one workspace."""
-
-    def __init__(self, sandbox: JailSandbox, stack: AsyncExitStack) -> None:
-        self._sandbox, self._stack = sandbox, stack
-        self._opening = asyncio.Lock()
-        self._folder: JailedFolder | None = None
-
-    async def __call__(self, request: CodeRun) -> CodeReply:
-        async with self._opening:
-            if self._folder is None:
-                self._folder = await self._stack.enter_async_context(self._sandbox.workspace())
-        limits = CodeLimits()
-        if request.timeout_s is not None and request.timeout_s < limits.wall_s:  # nan is not
-            limits = limits.model_copy(update={"wall_s": max(request.timeout_s, 0.01)})
-        result = await self._sandbox.run_code(request.code, stdin=request.stdin, limits=limits, workspace=self._folder)
-        status = result.exit_status if result.exit_status is not None else -(result.signal or 9)
-        return CodeReply(status, result.stdout, result.stderr, result.limit)
 
 
 class _NoEngine:

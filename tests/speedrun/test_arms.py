@@ -12,7 +12,7 @@ import pytest
 from one_jail import in_jail
 
 from speedrun import phases
-from speedrun.arms import Job, arm_settings, made_by, shuffled, unpunished, without_code
+from speedrun.arms import Job, arm_settings, bank_texts, made_by, shuffled, unpunished
 from speedrun.own_programs import without_jails
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import factor_of, tuner
@@ -24,7 +24,7 @@ from trainer.credit import RULES, Outcome
 from trainer.samples import Coordinates
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.completion import Completion, CompletionRequest, Sampling
-from workflow.trace import Rewarded, RewardTerm
+from workflow.trace import CodeRan, Rewarded, RewardTerm
 
 
 def config(name: str, factor: float = 1.0) -> TrainConfig:
@@ -234,27 +234,58 @@ class Babbler:
         pass
 
 
+CALLS = (
+    '{"a": 17, "b": -23}',
+    '{"a": "12", "b": "3"}',
+    '{"a": 2.5, "b": 4}',
+    '{"a": "007", "b": 4}',
+    '{"a": 0, "b": true}',
+    '{"a": "0) or (open(\'/etc/passwd\').read()", "b": 1}',
+    '{"a": "__import__(\'os\').getpid()", "b": 0}',
+    '{"a": "9", "b": "9)\\nimport os\\nprint(os.getcwd()"}',
+    '{"a": "\u0663", "b": 4}',
+    '{"a": 4}',
+    "{",
+)
+
+
+class Multiplier(Babbler):
+    """Calls the tool first, with one of `CALLS`, and says its result."""
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        said = [message for message in request.messages or [] if message["role"] == "assistant"]
+        if said:
+            return Completion(text=f"\\boxed{{{len(repr(request.messages)) % 7}}}")
+        call = CALLS[(request.sampling.seed or 0) % len(CALLS)]
+        return Completion(text=f'<tool_call>{{"name": "multiply", "arguments": {call}}}</tool_call>')
+
+
 @pytest.mark.parametrize("name", phases.programs())
 def test_without_a_jail_programs_of_the_bank_do_the_same(name: str) -> None:
     source = phases.programs()[name].program
-    assert (source in without_code()) == (not name.startswith("tool")), "what its agent writes becomes code"
     sampling = Sampling(temperature=0.9, max_tokens=50)
+    engine = Multiplier() if name.startswith("tool") else Babbler()
 
     async def run(sandbox: Any) -> list[Any]:
         found = []
-        for seed in range(3):
-            told = await sandbox.run_program(source, "Which?", engine=Babbler(), sampling=sampling, seed=seed)
+        for seed in range(len(CALLS) if name.startswith("tool") else 3):
+            chosen = sampling.with_seed(seed)
+            told = await sandbox.run_program(source, "Which?", engine=engine, sampling=chosen, seed=seed)
             turns = [(turn.key, turn.messages, turn.sampling, turn.completion) for turn in told.trace.agent_turns]
-            found.append((told.answer, told.answer_from, told.failure, turns, told.usage))
+            code = [each for each in told.trace.events if isinstance(each, CodeRan)]
+            ran = [
+                (each.path, each.code, each.exit_status, each.stdout, each.stderr[-40:], each.limit) for each in code
+            ]
+            found.append((told.answer, told.answer_from, told.failure, turns, ran, told.usage))
         return [*found, await sandbox.describe(source, "Which?"), await sandbox.describe(source, "And which?")]
 
-    jails = []
-
     async def both(sandbox: Any) -> list[Any]:
-        alone = without_jails(sandbox, without_code())
-        jails.append((await alone.run_program(source, "Which?", engine=Babbler())).jail)
+        alone = without_jails(sandbox, bank_texts())
+        assert not (await alone.run_program(source, "Which?", engine=engine)).jail
         return [await run(alone), await run(sandbox)]
 
     ours, jailed = in_jail(both)
     assert ours == jailed
-    assert bool(jails[0]) == name.startswith("tool")
+    if name.startswith("tool"):
+        assert "'-391\\n'" in repr(ours)
+        assert "Error: " in repr(ours), "code that a jail refuses was in one"
