@@ -92,7 +92,9 @@ class SpeedrunSettings(BaseModel):
 
 
 def written(rl: TrainConfig) -> dict[str, Any]:
-    return rl.model_dump(mode="json", exclude_none=True, exclude={"data"})
+    """But for the data, and for what its schedule never asks for."""
+    unused = {"designer_kl_coefficient"} if rl.schedule == "executor-only" else set[str]()
+    return rl.model_dump(mode="json", exclude_none=True, exclude={"data", *unused})
 
 
 def sharing(config: TrainConfig, kl_roles: str = "active") -> TrainConfig:

@@ -58,7 +58,7 @@ RATES = ("5e-5", "1e-4", "4e-4")
 RECIPE = "1e-4"
 """That of the recipe, at which shared policies are compared otherwise."""
 WEAK = "designer_kl_coefficient=0.2"
-"""A fifth of the recipe's, the Executor's own."""
+"""Two fifths of the recipe's, the Executor's own."""
 
 
 def _at(rate: str, *overrides: str, **more: Any) -> Arm:
@@ -259,7 +259,7 @@ COMPARISONS: dict[str, Comparison] = {
             ("the same, one optimizer step a rollout", "weak KL, twice the rate, shuffled"),
         ),
         validity=True,
-        unequal="the KL's coefficient, 1 in the recipe and 0.2 where it is weak, and the rate, 1e-4 and twice that; "
+        unequal="the KL's coefficient, 0.5 in the recipe and 0.2 where it is weak, and the rate, 1e-4 and twice that; "
         "four optimizer steps a rollout but where one is said",
     ),
 }

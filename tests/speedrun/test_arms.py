@@ -94,6 +94,15 @@ def test_a_factor_multiplies_the_learning_rates_that_an_arm_does_not_name() -> N
     assert not any(ARMS[name].tuned for name in COMPARISONS["sharing"].systems.values() if name in ARMS)
 
 
+def test_what_a_schedule_never_asks_for_is_no_part_of_a_run() -> None:
+    def asked(name: str, coefficient: float) -> dict[str, Any]:
+        settings = SpeedrunSettings(overrides=(f"designer_kl_coefficient={coefficient}",))
+        return arm_settings(settings, ARMS[name]).recipe()
+
+    assert asked("executor only", 1) == asked("executor only", 2)
+    assert asked("designer only", 1) != asked("designer only", 2)
+
+
 def test_each_job_has_a_folder_of_its_own(tmp_path: Path) -> None:
     arm = Job(name="coupled", seed=1)
     tried = Job(name="coupled", seed=1000, factor=0.5, tuning=True)
