@@ -71,12 +71,17 @@ def systems_of(name: str, jobs: Mapping[str, Sequence[Job]], kept: Path) -> list
     return [system_of(shown, jobs[arm], kept) for shown, arm in COMPARISONS[name].systems.items()]
 
 
-def draw(name: str, systems: Sequence[System], pages: Path) -> None:
+def file_of(name: str, seeds: Sequence[int]) -> str:
+    """How a comparison's page and pictures are called: those of other seeds stand beside those of the first."""
+    return f"{name}-from-{seeds[0]}" if seeds[0] else name
+
+
+def draw(name: str, file: str, systems: Sequence[System], pages: Path) -> None:
     """The comparison's pictures: of each seed the share of correct answers, and of valid programs over the steps."""
     means = {system.name: [fmean(each.values()) for each in system.rates()] for system in systems}
     about = "share of held-out problems answered correctly (dots: seeds, line: mean)"
-    png(dots(means, title=COMPARISONS[name].title, value_title=about), pages / f"{name}.png")
-    png(_valid_programs(systems), pages / f"valid-programs-{name}.png")
+    png(dots(means, title=COMPARISONS[name].title, value_title=about), pages / f"{file}.png")
+    png(_valid_programs(systems), pages / f"valid-programs-{file}.png")
 
 
 def _valid_programs(systems: Sequence[System]) -> Spec:
@@ -96,7 +101,7 @@ def _valid_programs(systems: Sequence[System]) -> Spec:
 
 
 class Verdict(BaseModel):
-    """Whether the gate holds, and of what instrument."""
+    """Whether the gate holds on all seeds that it was made with, and of what instrument."""
 
     holds: bool
     seeds: list[int]
@@ -144,7 +149,7 @@ def compare(
             compare(GATE, seeds, settings, out, pages, workers, command)
             known = verdict_in(pages, settings)
         if known is None or not known.holds:
-            raise ValueError(f"the gate fails, so {name} would say nothing. See: {pages / GATE}.md")
+            raise ValueError(f"the gate fails, so {name} would say nothing. See: {pages / VERDICT} and its pages")
     arms, kept = COMPARISONS[name].systems.values(), pages / KEPT
     if untuned := left(tried(arms), settings, kept):
         # What it starts from would take one core alone, so that of all seeds comes first.
@@ -155,11 +160,15 @@ def compare(
     run_all(chain.from_iterable(jobs.values()), settings, out, workers, kept)
     systems = systems_of(name, jobs, kept)
     pages.mkdir(parents=True, exist_ok=True)
-    draw(name, systems, pages)
-    page = pages / f"{name}.md"
-    page.write_text(page_of(name, systems, command(name), rates), encoding="utf-8")
+    file = file_of(name, seeds)
+    draw(name, file, systems, pages)
+    page = pages / f"{file}.md"
+    page.write_text(page_of(name, systems, command(name), rates, file=file), encoding="utf-8")
     if name == GATE:
-        verdict = Verdict(holds=gate(systems)[0], seeds=list(seeds), instrument=instrument(settings))
+        holds, made_with = gate(systems)[0], set(seeds)
+        if (known := verdict_in(pages, settings)) is not None and not made_with.issuperset(known.seeds):
+            holds, made_with = holds and known.holds, made_with.union(known.seeds)
+        verdict = Verdict(holds=holds, seeds=sorted(made_with), instrument=instrument(settings))
         (pages / VERDICT).write_text(verdict.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return page
 

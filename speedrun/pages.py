@@ -58,9 +58,12 @@ def page_of(
     systems: Sequence[System],
     command: str,
     rates: Mapping[str, Mapping[float, Rates]] | None = None,
+    *,
+    file: str = "",
 ) -> str:
     """`command` makes the page; `rates`: of the arms that are tuned, which validation problems were right at each
-    factor."""
+    factor; `file`: how its files are called, by default as the comparison is."""
+    file = file or name
     comparison = COMPARISONS[name]
     held_out = systems[0].rates()
     versions = len(frozenset().union(*(system.codes for system in systems)))
@@ -77,7 +80,7 @@ def page_of(
         "",
         *_accuracies(systems),
         "",
-        f"![Accuracy]({name}.png)",
+        f"![Accuracy]({file}.png)",
         "",
         *_differences(comparison, systems),
         "",
@@ -89,14 +92,18 @@ def page_of(
     if comparison.validity:
         lines += _validity(comparison, systems)
     else:
-        lines += [*gate(systems)[1], ""] if name == GATE else ["The [gate](gate.md) of the instrument holds.", ""]
+        lines += (
+            [*gate(systems)[1], ""]
+            if name == GATE
+            else ["The gate of the instrument holds ([verdict](gate.json)).", ""]
+        )
     lines += [
         *_tuned(rates or {}),
         *_budgets(systems),
         "",
         *_curves(systems),
         "",
-        f"![Valid programs](valid-programs-{name}.png)",
+        f"![Valid programs](valid-programs-{file}.png)",
         "",
         *_designs(systems),
         "",

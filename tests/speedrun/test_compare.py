@@ -115,7 +115,8 @@ def test_a_page_shows_intervals_pairs_seeds_kinds_and_designs() -> None:
 
 def test_valid_programs_are_told_apart_by_the_seeds() -> None:
     some = [results(dict.fromkeys(KINDS, 5), of=10)] * 3
-    shares = {"Designer alone learns": [0.98, 0.97, 0.99], "rewards shuffled": [0.88, 0.86, 0.9]}
+    low = [0.88, 0.86, 0.9]
+    shares = {"Designer alone learns": [0.98, 0.97, 0.99], "weak KL": low, "rewards shuffled": low}
     systems = [
         System(
             name=name,
@@ -128,11 +129,11 @@ def test_valid_programs_are_told_apart_by_the_seeds() -> None:
     page = page_of("valid-programs", systems, "make it")
     assert "| Designer alone learns | 98.0% | 98.0%, 97.0%, 99.0% |" in page
     # -10, -11, -9: a standard deviation of 1, so t = 17; the other pair -2, 4 and 0 in turn.
-    assert "| rewards shuffled less Designer alone learns | -10.0 | -10.0, -11.0, -9.0 | below |" in page
-    assert "| shuffled, half the rate less rewards shuffled | +2.0 | +2.0, +4.0, +0.0 | cannot tell |" in page
+    assert "| weak KL less Designer alone learns | -10.0 | -10.0, -11.0, -9.0 | below |" in page
+    assert "| weak KL, shuffled less rewards shuffled | +2.0 | +2.0, +4.0, +0.0 | cannot tell |" in page
     others = [replace(systems[0], name=name) for name in COMPARISONS["stage-length"].systems]
     assert "in points" not in page_of("stage-length", others, "make it")
-    assert "gate.md" not in page
+    assert "gate.json" not in page
 
 
 def test_a_kind_without_problems_is_an_empty_cell() -> None:
@@ -210,7 +211,7 @@ def test_a_gate_that_holds_is_not_made_again_for_the_same_instrument(
     found(monkeypatch, executor=50)
     comparing.main(["tree", "--first-seed", "3", "--out", str(tmp_path)])
     assert {job.name for job in asked} > {"executor only", "16x1"}
-    assert "The [gate](gate.md) of the instrument holds." in (tmp_path / "tree.md").read_text()
+    assert "The gate of the instrument holds ([verdict](gate.json))." in (tmp_path / "tree-from-3.md").read_text()
 
     asked.clear()
     comparing.main(["stage-length", "--out", str(tmp_path)])
@@ -229,6 +230,28 @@ def test_a_gate_that_holds_is_not_made_again_for_the_same_instrument(
     with pytest.raises(SystemExit) as ended:
         comparing.main(["tree", "--out", str(verdict.parent), "--settings", str(settings)])
     assert f"{verdict} holds no verdict of the gate" in str(ended.value.code)
+
+
+def test_a_gate_of_other_seeds_stands_beside_the_first_and_counts(
+    asked: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(monkeypatch, executor=50)
+    comparing.main(["gate", "--out", str(tmp_path)])
+    first = (tmp_path / "gate.md").read_text()
+    found(monkeypatch, executor=31)
+    comparing.main(["gate", "--first-seed", "3", "--out", str(tmp_path)])
+    assert (tmp_path / "gate.md").read_text() == first
+    other = (tmp_path / "gate-from-3.md").read_text()
+    assert "**The gate holds.**" in first
+    assert "**The gate FAILS" in other
+    assert "![Accuracy](gate-from-3.png)" in other
+    with pytest.raises(SystemExit) as ended:
+        comparing.main(["tree", "--out", str(tmp_path)])
+    assert "the gate fails" in str(ended.value.code)
+
+    found(monkeypatch, executor=50)  # mended, and made again: what counts is the last verdict on each seed
+    comparing.main(["gate", "--seeds", "6", "--out", str(tmp_path)])
+    comparing.main(["tree", "--out", str(tmp_path)])
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_comparison_trains_tests_and_is_resumed(tmp_path: Path, monkeypatch: p
     out = tmp_path / "out"
     arguments = ["gate", "--first-seed", "5", "--settings", str(tmp_path / "small.json"), "--out", str(out)]
     main(arguments)
-    page = (out / "gate.md").read_text()
+    page = (out / "gate-from-5.md").read_text()
     assert all(f"\n| {system} | 0." in page for system in arms)
     assert "**The gate FAILS" in page  # two steps teach nobody anything
     assert "--seeds 3 --first-seed 5 --settings small.json" in page
