@@ -204,7 +204,7 @@ COMPARISONS: dict[str, Comparison] = {
         "an arm with half the steps has as many updates of a role as stages give it, and half of the executions and "
         "tokens; coupled with all the steps has twice the updates of both roles, one role alone with all the steps "
         "twice its own. By trajectory, on one policy, the Executor's replies outweigh the designs by their number. One "
-        "policy that learns both roles at once is held with the Executor's KL coefficient, 0.2, designs with 0.5 elsewhere",
+        "policy that learns both roles at once has a KL coefficient of 0.2, designs that are learned alone one of 0.5",
     ),
     "sharing": Comparison(
         "One policy for both roles or two (Table 5)",
