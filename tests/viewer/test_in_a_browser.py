@@ -10,6 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from training_folders import events as run_events
 from training_folders import report, training_folder, write_run
 
 from viewer import Designed, Site, WorkSite, open_site, serving, write
+from viewer.server import Server
 from viewer.sites import Page
 from workflow.failures import Failure
-from workflow.trace import Answered, Printed, RunEnded, RunStarted, Trace
+from workflow.trace import Answered, Event, Printed, RunEnded, RunStarted, Trace
 
 pytest.importorskip("selenium")
 from selenium import webdriver
@@ -43,6 +45,12 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--window-size=1200,900",
 )  # fmt: skip
+COUNTED = """
+const real = window.fetch;
+window.asking = 0;
+window.fetch = (...what) => { window.asking += 1; return real(...what).finally(() => { window.asking -= 1; }); };
+"""
+"""Counts what a page has asked and not been answered."""
 HOSTILE = (
     "</script></template><script>window.hit = 1</script><img src=x onerror='window.hit = 2'>"
     "<svg onload='window.hit = 3'><a href='javascript:window.hit = 4'>a</a>{{ 7 * 7 }}\u202e\x1b[31m\x00\ud800"
@@ -64,6 +72,7 @@ class Browser:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(DRIVER)))
+        self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": COUNTED})
         self.driver.set_page_load_timeout(60)
 
     def open(self, address: str) -> None:
@@ -94,8 +103,9 @@ class Browser:
             self.driver.switch_to.active_element.send_keys(key)
 
     def ask_no_more(self) -> None:
-        """Before its server ends."""
+        """Before its server ends: what is asked then would be complained of."""
         self.driver.execute_script("window.fetch = () => new Promise(() => {})")
+        self.until(lambda: not self.driver.execute_script("return window.asking || 0"), "the page still asks")
 
     def route(self) -> str:
         return self.driver.execute_script("return decodeURIComponent(location.hash)")
@@ -125,6 +135,13 @@ def browser(opened: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield opened
     assert opened.complaints() == []
+
+
+@contextmanager
+def served(browser: Browser, site: Site) -> Iterator[Server]:
+    with serving(site) as server:
+        yield server
+        browser.ask_no_more()
 
 
 def trace_file(path: Path, trace: Trace) -> Path:
@@ -171,7 +188,7 @@ def test_hostile_traces_do_nothing(browser: Browser, tmp_path: Path) -> None:
     assert browser.driver.find_element(By.ID, "page").is_displayed()
     assert "{{ 7 * 7 }}" in browser.text("#page")
     assert "\\u202e\\x1b[31m\\x00" in browser.text("#page")
-    with serving(open_site(path)) as server:
+    with served(browser, open_site(path)) as server:
         browser.open(server.address)
         assert browser.driver.execute_script("return window.hit") is None
         assert browser.count("#page iframe, #page img") == 0
@@ -206,7 +223,7 @@ def test_a_training_run_draws_its_charts_and_leads_to_its_runs(browser: Browser,
 def test_a_tree_leads_to_its_runs_and_to_two_side_by_side(browser: Browser, tmp_path: Path) -> None:
     config = configured(tmp_path / "run")
     grown(tmp_path / "run", config, designed(SINGLE), by_seed("It is \\boxed{4}.", "It is \\boxed{5}."))
-    with serving(open_site(tmp_path / "run")) as server:
+    with served(browser, open_site(tmp_path / "run")) as server:
         browser.open(server.address + "#/tree/step-000003/question-0000")
         browser.see("Question 0 of step 3")
         runs = ".matrix td.cell a.item"
@@ -225,7 +242,7 @@ def test_evaluations_are_narrowed_and_compared(browser: Browser, tmp_path: Path)
     problems = [f"p{number}" for number in range(30)]
     before = folder_of(tmp_path / "SFT", [attempt(each, correct=each in problems[:10]) for each in problems])
     after = folder_of(tmp_path / "RL", [attempt(each, correct=each in problems[5:25]) for each in problems])
-    with serving(open_site(after, before)) as server:
+    with served(browser, open_site(after, before)) as server:
         browser.open(server.address)
         browser.see("15 fixed")
         browser.see("5 broken")
@@ -244,7 +261,7 @@ def test_a_search_over_many_traces(browser: Browser, tmp_path: Path) -> None:
         trace_file(folder / f"{number}.jsonl", made(Answered(text=said), question=f"question {number}").trace)
     (folder / "broken.jsonl").write_text('{"type": "run_st', encoding="utf-8")
     site = open_site(folder)
-    with serving(site) as server:
+    with served(browser, site) as server:
         browser.open(server.address)
         browser.see("61 traces")
         field = browser.driver.find_element(By.CSS_SELECTOR, "form input[type=search]")
@@ -279,7 +296,7 @@ def test_a_run_that_goes_on_is_followed(browser: Browser, tmp_path: Path) -> Non
 
 def test_what_the_reader_has_done_outlives_what_goes_on(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    events = [RunStarted(run_id="r", question="Q?", engine="e")]
+    events: list[Event] = [RunStarted(run_id="r", question="Q?", engine="e")]
     events += [turn("w/Solver", number=number, text=f"{number} " + "x " * 4000) for number in range(6)]
     trace_file(path, Trace(events=events))
 
@@ -289,7 +306,7 @@ def test_what_the_reader_has_done_outlives_what_goes_on(browser: Browser, tmp_pa
     def folds() -> list[bool]:
         return browser.driver.execute_script("return [...document.querySelectorAll('#e3 details')].map(e => e.open)")
 
-    with serving(open_site(path)) as server:
+    with served(browser, open_site(path)) as server:
         browser.open(server.address)
         browser.until(lambda: browser.count("article.event") == 6, "six replies are shown")
         browser.press(*"jjjj")
@@ -312,7 +329,6 @@ def test_what_the_reader_has_done_outlives_what_goes_on(browser: Browser, tmp_pa
         assert browser.count("article.event") == 7
         browser.driver.execute_script("getSelection().removeAllRanges()")
         browser.until(lambda: browser.count("article.event") == 8, "nothing is followed any more")
-        browser.ask_no_more()
 
 
 def test_who_goes_to_a_row_that_is_narrowed_away_sees_it(browser: Browser, tmp_path: Path) -> None:
@@ -331,7 +347,7 @@ def test_who_goes_to_a_row_that_is_narrowed_away_sees_it(browser: Browser, tmp_p
 
 def test_a_design_is_seen_while_it_is_written(browser: Browser) -> None:
     site = WorkSite("What is 1 + 1?")
-    with serving(site) as server:
+    with served(browser, site) as server:
         browser.open(server.address)
         browser.see("Nothing has been written yet")
         site.written("from workflow import")
@@ -384,7 +400,7 @@ class FailsOnce:
 
 def test_a_page_that_failed_is_tried_again_and_followed(browser: Browser) -> None:
     site = FailsOnce()
-    with serving(site) as server:
+    with served(browser, site) as server:
         browser.open(server.address)
         browser.see("here it is, 0")
         site.changed = 1
@@ -396,7 +412,6 @@ def test_a_page_that_failed_is_tried_again_and_followed(browser: Browser) -> Non
         assert site.asked == asked, "what fails is not asked for again and again"
         site.fails, site.changed = 0, 3
         browser.see("here it is, 3")
-        browser.ask_no_more()
     browser.driver.get_log("browser")  # it may complain of these failures
 
 
@@ -404,7 +419,7 @@ def test_going_back_ends_at_the_first_page(browser: Browser, tmp_path: Path) -> 
     folder = tmp_path / "runs"
     for number in range(3):
         write_trace(folder / f"{number}.jsonl")
-    with serving(open_site(folder)) as server:
+    with served(browser, open_site(folder)) as server:
         browser.open(server.address)
         browser.press("u", "u")
         browser.see("3 traces")
@@ -419,7 +434,6 @@ def test_going_back_ends_at_the_first_page(browser: Browser, tmp_path: Path) -> 
         browser.see("The run answered")
         browser.press("u")
         browser.see("3 traces")
-        browser.ask_no_more()
     assert browser.complaints() == []
 
 
@@ -450,11 +464,10 @@ def test_long_names_do_not_widen_a_page_beyond_a_phone(what: str, browser: Brows
     phone = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     try:
         browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
-        with serving(open_site(path)) as server:
+        with served(browser, open_site(path)) as server:
             browser.open(server.address)
             time.sleep(0.5)
             assert browser.driver.execute_script(WIDER) == [390, []]
-            browser.ask_no_more()
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
