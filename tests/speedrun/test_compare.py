@@ -249,7 +249,7 @@ def test_a_gate_of_other_seeds_stands_beside_the_first_and_counts(
         comparing.main(["tree", "--out", str(tmp_path)])
     assert "the gate fails" in str(ended.value.code)
 
-    found(monkeypatch, executor=50)  # mended, and made again: what counts is the last verdict on each seed
+    found(monkeypatch, executor=50)  # made again with all of these seeds
     comparing.main(["gate", "--seeds", "6", "--out", str(tmp_path)])
     comparing.main(["tree", "--out", str(tmp_path)])
 
