@@ -13,7 +13,6 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from engine.guarded import is_cancelled
 from engine.protocol import CodeRunner, Engine, SteppingEngine
 from engine.session import Run, Session, Sink
 from workflow import bridge
@@ -196,7 +195,7 @@ class _Connection:
         try:
             return await asyncio.wrap_future(asked)
         except asyncio.CancelledError:
-            if is_cancelled():
+            if _is_cancelled():
                 raise  # it is the run
             raise self._gone() if self._closed else EngineFailed(self.name, "it cancelled a call itself") from None
 
@@ -305,3 +304,9 @@ def disconnect() -> None:
         closing, _connection = _connection, None
         bridge.connect(None)
         closing.disconnect()
+
+
+def _is_cancelled() -> bool:
+    """Whether it is the caller that is being cancelled, and not just what it waits for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -13,29 +13,39 @@ from engine.run_clock import no_reply
 from workflow.completion import Completion, CompletionRequest
 from workflow.failures import EngineFailed, MetaAgentError
 
-
-def is_cancelled() -> bool:
-    """Whether it is the caller that is being cancelled, and not just what it waits for."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+MINDS_S = 1.0
+"""How long an engine may take to end a call that is cancelled."""
 
 
 async def completed(engine: Engine, request: CompletionRequest) -> Completion:
     """The engine's reply. Raises `EngineFailed` for whatever an engine raises that is no failure of ours, for a call
-    that it cancels itself, and for a completion that cannot be."""
+    that it cancels itself, and for a completion that cannot be. Who is cancelled waits `MINDS_S` at most for an engine
+    that does not mind; its call is left behind then."""
+    asked = asyncio.ensure_future(engine.complete(request))
     try:
-        completion = await engine.complete(request)
+        await asyncio.wait({asked})
+    except asyncio.CancelledError:
+        asked.cancel()
+        await asyncio.wait({asked}, timeout=MINDS_S)
+        asked.add_done_callback(_forgotten)
+        raise
+    try:
+        completion = asked.result()
     except MetaAgentError:
         raise
     except Exception as failed:
         raise EngineFailed(engine.name, f"{type(failed).__name__}: {failed}") from failed
     except asyncio.CancelledError:
-        if is_cancelled():
-            raise
         raise EngineFailed(engine.name, "it cancelled a call itself") from None
     if wrong := impossible(completion):
         raise EngineFailed(engine.name, f"a completion that cannot be: {wrong}. Fix: see the engine")
     return completion
+
+
+def _forgotten(asked: asyncio.Future[Completion]) -> None:
+    """Nobody waits for the outcome any more; to look at it is to have nothing written about it."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 async def completed_within(engine: Engine, request: CompletionRequest, reply_s: float) -> Completion:

@@ -89,6 +89,12 @@ class Run(BaseModel):
     duration_s: float = 0.0
     jail: str = ""
 
+    @property
+    def timed_out(self) -> bool:
+        """Whether a clock ended it, or code that it ran: that says as much of the machine as of the program."""
+        own = self.failure is not None and self.failure.fields.get("limit_kind") == "wall_s"
+        return own or any(isinstance(event, CodeRan) and event.limit == "wall_s" for event in self.trace.events)
+
 
 def call_seed(seed: int, key: str) -> int:
     """Seed of one agent call: depends on the run's seed and the call's key, not on the order of arrival."""

@@ -92,7 +92,6 @@ _SLOW = (
 )
 _LIMIT_FIXES = {
     "cpu_s": _SLOW,
-    "wall_s": _SLOW,
     "memory_mb": "keep less in memory while the workflow is built: no long lists, no large numbers",
     "output_bytes": "print less while the workflow is built",
 }

@@ -44,7 +44,10 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would run thr
 from speedrun import phases as stages
 from speedrun.report import Measured, write_report
 from speedrun.settings import SpeedrunSettings
-from trainer.disk import CheckpointError, agree_on_settings, plain_files
+from speedrun.starts import MADE_BY
+from speedrun.variants import ALONE
+from speedrun.versions import code_of_instrument
+from trainer.disk import CheckpointError, agree, agree_on_settings, plain_files
 from trainer.run import OneProcess, model_size
 from trainer.update import UpdateFailed
 
@@ -84,10 +87,14 @@ class Clock:
 async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
     """Run what is not done yet, and write `report.md` in `out`; returns its path.
 
-    Raises ValueError where `out` holds a speedrun with other settings, and what the steps raise.
+    Raises ValueError where `out` holds a speedrun with other settings, or of another version of the code that makes
+    problems, lessons and programs, and what the steps raise.
     """
     out.mkdir(parents=True, exist_ok=True)
+    begun = (out / stages.SETTINGS).exists()
     agree_on_settings(out / stages.SETTINGS, settings)
+    # What an earlier version taught is another start: the rest of it would be no result of either.
+    agree(out / MADE_BY, {"code": code_of_instrument()}, begun=begun)
     clock = Clock(out / "times.json")
     data = out / "problems"
     with clock.step("problems"):
@@ -106,14 +113,16 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
             runtime = OneProcess(settings.rl(tuned, data / "train.jsonl"), sandbox)
             trained = await stages.reinforce(runtime, out / "rl", view)
         roles = settings.rl(tuned, data / "train.jsonl").roles
-        single = stages.programs()[stages.SINGLE].program
-        measured = []
+        bank, measured = stages.programs(), []
+        alone = dict(ALONE)
+        if settings.pretrained is not None:  # every attempt of a language model takes seconds
+            alone = {name: program for name, program in ALONE.items() if program == stages.SINGLE}
         with clock.step("evaluation"):
-            for name, executor, designer in (
-                *([] if settings.pretrained is None else [("before SFT", start, None)]),
-                ("single agent", tuned, None),
-                ("SFT", tuned, tuned),
-                ("RL", trained[roles.executor], trained[roles.designer]),
+            for name, executor, designer, program in (
+                *([] if settings.pretrained is None else [("before SFT", start, None, stages.SINGLE)]),
+                *((name, tuned, None, program) for name, program in alone.items()),
+                ("SFT", tuned, tuned, None),
+                ("RL", trained[roles.executor], trained[roles.designer], None),
             ):
                 with EvalProgress(len(test)) as bar:
                     attempts = await stages.measure(
@@ -121,10 +130,10 @@ async def speedrun(settings: SpeedrunSettings, out: Path) -> Path:
                         test,
                         executor,
                         sandbox,
-                        out / "evaluation" / name.replace(" ", "-"),
+                        out / "evaluation" / name.replace(",", "").replace(" ", "-"),
                         bar,
                         designer=designer,
-                        program=single if designer is None else None,
+                        program=None if program is None else bank[program].program,
                         seed=settings.seed,
                     )
                 measured.append(Measured(name, attempts))

@@ -12,83 +12,38 @@ What is done is not done again. Compares nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import random
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
+
+from pydantic import BaseModel
 
 from metaagent.opening import open_sandbox
 from sandbox.protocol import Sandbox
 from speedrun import kept as keeping
 from speedrun import phases, starts
+from speedrun.dealt import Shuffled, ValidOnly
 from speedrun.kept import ATTEMPTS, FIXED, GREEDY, RL
 from speedrun.own_programs import without_jails
 from speedrun.settings import SpeedrunSettings, written
-from speedrun.side_by_side import each, run_in_process
+from speedrun.side_by_side import in_order, run_in_process
 from speedrun.tiny_policy import Architecture
 from speedrun.variants import ALONE, ARMS, HALVED, START, STARTS, WITH_FIXED, Arm
+from speedrun.versions import code_of_instrument, learning_code
 from tasks import Problem, read_task
-from trainer.config import TrainConfig
+from trainer.config import PolicyConfig, RolloutConfig, TrainConfig
 from trainer.disk import agree, only_writer
 from trainer.distill import ROWS
-from trainer.rollout import derived_seed
 from trainer.run import OneProcess
 from trainer.sft import MODEL
-from trainer.trees import QuestionTree
 
 TUNING = "tuning"
 SAME_RESULTS: dict[str, str] = {}
 """Earlier versions of the instrument's code (`code_of_instrument`), and what was changed since, which changed no result
 under the settings that they had. A change that does empties this."""
-
-
-class Shuffled(OneProcess):
-    """The control: each execution of a question gets the reward of another one, drawn at random."""
-
-    async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
-        return [shuffled(tree, seed) for tree in await super().rollout(problems, seed, folder)]
-
-
-class ValidOnly(OneProcess):
-    """Designs without a valid program are not learned from: they have the mean reward of the others."""
-
-    async def rollout(self, problems: Sequence[Problem], seed: int, folder: Path) -> list[QuestionTree]:
-        return [unpunished(tree) for tree in await super().rollout(problems, seed, folder)]
-
-
-def unpunished(tree: QuestionTree) -> QuestionTree:
-    """The tree with an advantage of 0 for the designs that cannot be run."""
-    rewards = [each.reward.total for design in tree.designs if design.failure is None for each in design.executions]
-    if not rewards:
-        return tree
-    mean = fmean(rewards)
-    designs = [
-        design
-        if design.failure is None
-        else replace(
-            design, executions=[replace(each, reward=replace(each.reward, total=mean)) for each in design.executions]
-        )
-        for design in tree.designs
-    ]
-    return replace(tree, designs=designs)
-
-
-def shuffled(tree: QuestionTree, seed: int) -> QuestionTree:
-    """The tree with the rewards of its executions dealt anew."""
-    rewards = [execution.reward for execution in tree.executions]
-    random.Random(derived_seed(seed, tree.problem.id, "shuffled")).shuffle(rewards)
-    dealt = iter(rewards)
-    designs = [
-        replace(design, executions=[replace(each, reward=next(dealt)) for each in design.executions])
-        for design in tree.designs
-    ]
-    return replace(tree, designs=designs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,47 +90,55 @@ def made_by(job: Job, settings: SpeedrunSettings) -> dict[str, Any]:
     settings = settings.model_copy(update={"seed": job.seed})
     found: dict[str, Any] = {"job": asdict(job), "code": code_of_instrument()}
     found["settings"] = settings.model_dump(mode="json", exclude_none=True)
+    found["play"] = _play(phases.like_rl(settings))
+    found["fixed"] = job.name in WITH_FIXED and not job.tuning
+    if job.name in ALONE:
+        found["program"] = ALONE[job.name]
     if job.name in ARMS:
-        found["rl"] = arm_settings(settings, ARMS[job.name], job.factor).recipe()
+        arm = ARMS[job.name]
+        found["arm"] = {"start": arm.start, "shuffled": arm.shuffled, "valid_only": arm.valid_only}
+        found["rl"] = arm_settings(settings, arm, job.factor).recipe()
+        found["learning"] = learning_code("speedrun/dealt.py")
     return json.loads(json.dumps(found))
 
 
-def in_todays_terms(written: Any) -> Any:
-    """What `made_by` wrote once, or an instrument with the RL of several arms, with the keys that settings and recipes
-    have got since: their defaults are what was done before. What cannot be read any more stays as it is."""
+def _play(rl: TrainConfig) -> dict[str, Any]:
+    """What of a recipe cold starts, fine-tuning and evaluations have, too."""
+    policy = rl.policies[rl.roles.executor]
+    return {"rollout": _dumped(rl.rollout, "questions", "designs", "executions"), "policy": _dumped(policy, *_ITS_OWN)}
+
+
+_ITS_OWN = ("model", "learning_rate")
+
+
+def _dumped(section: BaseModel, *without: str) -> dict[str, Any]:
+    return section.model_dump(mode="json", exclude_none=True, exclude=set(without))
+
+
+def in_todays_terms(made: Any) -> Any:
+    """What `made_by` wrote once, with the keys that settings and recipes have got since: their defaults are what was
+    done before. What cannot be read any more stays as it is."""
     try:
-        found = dict(written)
+        found = dict(made)
         if found["code"] in SAME_RESULTS:
             found["code"] = code_of_instrument()
-        found["settings"] = SpeedrunSettings.model_validate(found["settings"]).model_dump(
-            mode="json", exclude_none=True
-        )
+        found["settings"] = _dumped(SpeedrunSettings.model_validate(found["settings"]))
+        rollout, policy = RolloutConfig(**found["play"]["rollout"]), PolicyConfig(model="", **found["play"]["policy"])
+        found["play"] = {
+            "rollout": _dumped(rollout, "questions", "designs", "executions"),
+            "policy": _dumped(policy, *_ITS_OWN),
+        }
         if "rl" in found:
-            rl = dict(found["rl"])
-            found["rl"] = (
-                _read_again(rl) if "policies" in rl else {arm: _read_again(of_arm) for arm, of_arm in rl.items()}
-            )
+            data = [{"path": "problems.jsonl", "format": "problems"}]
+            found["rl"] = written(TrainConfig.model_validate({**found["rl"], "data": data}))
         return found
     except (TypeError, KeyError, ValueError):
-        return written
-
-
-def _read_again(rl: dict[str, Any]) -> dict[str, Any]:
-    return written(TrainConfig.model_validate({**rl, "data": [{"path": "problems.jsonl", "format": "problems"}]}))
+        return made
 
 
 def bank_texts() -> frozenset[str]:
     """The texts of the bank's programs."""
     return frozenset(template.program for template in phases.programs().values())
-
-
-@cache
-def code_of_instrument() -> str:
-    """SHA-256 of the code that makes problems, lessons and programs."""
-    own = Path(__file__).parent
-    code = [own / "teacher.py", own / "phases.py", own.parent / "tasks" / "data" / "miniature.py"]
-    code += sorted((own / "templates").glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()
 
 
 async def run(job: Job, settings: SpeedrunSettings, out: Path) -> None:
@@ -270,19 +233,13 @@ def left(jobs: Iterable[Job], settings: SpeedrunSettings, kept: Path) -> list[Jo
 
 def run_all(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> None:
     """What the jobs start from, then they, `workers` at a time, each in a process of one thread. What is done is not
-    done again, and what is kept is not done at all; in the end all is kept.
+    done again, and what is kept is not done at all, a policy that jobs start from is fetched then; in the end all is
+    kept.
 
     Raises ValueError, before anything is run, where a folder holds results that were made otherwise, and RuntimeError
     where a job fails.
     """
     jobs = left(jobs, settings, kept)
-    starts = run_starts(jobs, settings, out, workers, kept)
-    _run_each([job for job in jobs if job not in starts], settings, out, workers, kept)
-
-
-def run_starts(jobs: Sequence[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> Collection[Job]:
-    """What the jobs start from, which is returned. A policy that is kept is fetched, not taught. Raises what `run_all`
-    raises."""
     begun = dict.fromkeys(job.start for job in jobs)
     firsts = dict.fromkeys(replace(start, name=START) for start in begun)
     for job in (*firsts, *begun, *jobs):
@@ -296,12 +253,7 @@ def run_starts(jobs: Sequence[Job], settings: SpeedrunSettings, out: Path, worke
             phases.write_all_problems(
                 settings.model_copy(update={"seed": job.seed}), job.seed_folder(out) / START / phases.PROBLEMS
             )
-    _run_each(left(firsts, settings, kept), settings, out, workers, kept)
-    _run_each(left([start for start in begun if start not in firsts], settings, kept), settings, out, workers, kept)
-    return begun
 
-
-def _run_each(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> None:
     def once(job: Job) -> None:
         folder, asked = job.folder(out), made_by(job, settings)
         told = json.dumps(asdict(job))
@@ -312,4 +264,9 @@ def _run_each(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, worker
         began = starts.digest(job.start.folder(kept))
         keeping.write(kept_at(job, kept), keeping.kept_of(folder, asked, began))
 
-    each(jobs, once, workers)
+    # Starts stand first: what begins from them waits for them alone, so no core is idle while the last one is taught.
+    taught_first = left({**firsts, **begun}, settings, kept)
+    missing = dict.fromkeys([*taught_first, *jobs])
+    in_order(
+        {job: {job.start, replace(job.start, name=START)} & missing.keys() - {job} for job in missing}, once, workers
+    )

@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from speedrun.phases import SETTINGS
+
 TUNING_SEED = 1000
 """Of the runs that choose learning rates; comparisons have seeds from 0."""
 
@@ -25,11 +27,21 @@ class Asked:
     """A job, as JSON, that is to be done in this process; nothing else counts then."""
     module: str
 
-    def command(self, name: str) -> str:
-        """What makes the page of a comparison as this one is asked for."""
+    def command(self, name: str, other: bool = False) -> str:
+        """What makes the page of a comparison as this one is asked for; `other`: with settings that are not the
+        defaults, those of its folder where none are named."""
         said = f"python -m {self.module} {name} --seeds {len(self.seeds)}"
         said += f" --first-seed {self.seeds[0]}" if self.seeds[0] else ""
-        return said if self.settings is None else f"{said} --settings {self.settings.name}"
+        return f"{said} --settings {(self.settings or Path(SETTINGS)).name}" if other else said
+
+    def folder(self, pages: Path, other: bool = False) -> Path:
+        """Of the page. Raises ValueError where that of other settings would stand for what the repository says."""
+        if self.write and other:
+            raise ValueError(
+                f"--write: {self.settings or self.out / SETTINGS} has other settings than the defaults, and {pages} is "
+                f"about those. Fix: leave out --write, and the page goes into {self.out}"
+            )
+        return pages if self.write else self.out
 
 
 def asked(

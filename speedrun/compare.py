@@ -16,6 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -30,14 +31,12 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from speedrun.arms import (
     Job,
-    arm_settings,
-    code_of_instrument,
     in_todays_terms,
     kept_at,
     left,
+    made_by,
     run,
     run_all,
-    run_starts,
 )
 from speedrun.asked import asked
 from speedrun.kept import read
@@ -45,7 +44,7 @@ from speedrun.pages import System, gate, page_of
 from speedrun.phases import SETTINGS
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import chosen, factor_of, tried
-from speedrun.variants import ARMS, COMPARISONS, GATE, START
+from speedrun.variants import COMPARISONS, GATE, START
 from trainer.disk import agree_on_settings, only_writer
 from viewer.charts import Series, Spec, Steps, dots, lines, png
 
@@ -109,13 +108,8 @@ class Verdict(BaseModel):
 
 
 def instrument(settings: SpeedrunSettings) -> dict[str, Any]:
-    """What the gate is about: settings, RL of its arms, and the code that makes problems, lessons and programs."""
-    arms = {name: ARMS[name] for name in COMPARISONS[GATE].systems.values() if name in ARMS}
-    return {
-        "settings": settings.model_dump(mode="json", exclude_none=True),
-        "rl": {name: arm_settings(settings, arm).recipe() for name, arm in arms.items()},
-        "code": code_of_instrument(),
-    }
+    """What the gate is about: all that its runs depend on, but for the seed (`speedrun.arms.made_by`)."""
+    return {name: made_by(Job(name=name, seed=0), settings) for name in COMPARISONS[GATE].systems.values()}
 
 
 def verdict_in(pages: Path, settings: SpeedrunSettings) -> Verdict | None:
@@ -127,7 +121,8 @@ def verdict_in(pages: Path, settings: SpeedrunSettings) -> Verdict | None:
         found = Verdict.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} holds no verdict of the gate: {error}. Fix: remove it") from None
-    return found if in_todays_terms(found.instrument) == instrument(settings) else None
+    today = {name: in_todays_terms(made) for name, made in found.instrument.items()}
+    return found if today == instrument(settings) else None
 
 
 def compare(
@@ -152,9 +147,8 @@ def compare(
             raise ValueError(f"the gate fails, so {name} would say nothing. See: {pages / VERDICT} and its pages")
     arms, kept = COMPARISONS[name].systems.values(), pages / KEPT
     if untuned := left(tried(arms), settings, kept):
-        # What it starts from would take one core alone, so that of all seeds comes first.
-        of_seeds = [Job(name=START, seed=seed) for seed in seeds]
-        run_starts([*untuned, *of_seeds], settings, out, workers, kept)
+        # What they start from would take one core alone, so that of the seeds is taught beside it.
+        run_all([*untuned, *(Job(name=START, seed=seed) for seed in seeds)], settings, out, workers, kept)
     rates = chosen(arms, settings, out, workers, kept)
     jobs = {arm: [Job(name=arm, seed=seed, factor=factor_of(arm, rates)) for seed in seeds] for arm in arms}
     run_all(chain.from_iterable(jobs.values()), settings, out, workers, kept)
@@ -166,7 +160,8 @@ def compare(
     page.write_text(page_of(name, systems, command(name), rates, file=file), encoding="utf-8")
     if name == GATE:
         holds, made_with = gate(systems)[0], set(seeds)
-        if (known := verdict_in(pages, settings)) is not None and not made_with.issuperset(known.seeds):
+        if (known := verdict_in(pages, settings)) is not None and made_with != set(known.seeds):
+            # More seeds do not mend a gate that failed: whoever adds some until it holds would find that it does.
             holds, made_with = holds and known.holds, made_with.union(known.seeds)
         verdict = Verdict(holds=holds, seeds=sorted(made_with), instrument=instrument(settings))
         (pages / VERDICT).write_text(verdict.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -199,10 +194,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         settings = settings_in(given.out, given.settings)
+        other = settings != SpeedrunSettings()
+        pages, command = given.folder(PAGES, other), partial(given.command, other=other)
         with only_writer(given.out):
             agree_on_settings(given.out / SETTINGS, settings)
-            pages = PAGES if given.write else given.out
-            page = compare(given.comparison, given.seeds, settings, given.out, pages, given.jobs, given.command)
+            page = compare(given.comparison, given.seeds, settings, given.out, pages, given.jobs, command)
     except (ValueError, RuntimeError) as error:
         sys.exit(str(error))
     note(f"written: {page}")

@@ -5,24 +5,19 @@ and machines, and pages made again by anybody. Weights and programs are not kept
 from __future__ import annotations
 
 import gzip
-import hashlib
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from speedrun.report import pattern
+from speedrun.versions import ran_with
 from trainer.disk import read_records
 from trainer.evaluate import RESULTS, Attempt
 from trainer.run import METRICS, StepReport
 
 RL, ATTEMPTS, GREEDY, FIXED = "rl", "attempts", "greedy", "fixed"
 """Folders of a run."""
-_ROOT = Path(__file__).parents[1]
-ROOMS = ("workflow", "engine", "sandbox", "tasks", "search", "designer", "templates", "trainer", "speedrun")
-
-
 Kept = TypeVar("Kept", bound=BaseModel)
 
 
@@ -42,7 +37,7 @@ class KeptRun(BaseModel):
     start: str
     """Which policy it began from, itself the one that others begin from (`speedrun.starts.digest`)."""
     code: str
-    """Of which version of the project it is (`code_of_project`)."""
+    """Of which version of the project it is (`speedrun.versions.ran_with`)."""
     sampled: list[Result]
     """Attempts at the held-out problems (of the tuning: validation problems), sampled as in training."""
     greedy: list[Result] = []
@@ -57,19 +52,12 @@ def kept_of(folder: Path, made_by: dict[str, Any], start: str) -> KeptRun:
     return KeptRun(
         made_by=made_by,
         start=start,
-        code=code_of_project(),
+        code=ran_with(folder),
         sampled=_results(folder / ATTEMPTS),
         greedy=_results(folder / GREEDY) if (folder / GREEDY).exists() else [],
         fixed={each.name: _results(each) for each in sorted((folder / FIXED).glob("*"))},
         steps=_steps(folder / RL / METRICS),
     )
-
-
-@cache
-def code_of_project() -> str:
-    """SHA-256 of all the code that a run goes through, however little of it a change touches."""
-    files = sorted(path for room in ROOMS for path in (_ROOT / room).rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def write(path: Path, kept: BaseModel) -> None:

@@ -1,7 +1,10 @@
 """The miniatures' own programs without jails, which would take up to four fifths of an arm's time.
 
 A sandbox for texts that are known word for word. Every other program is run by the real one, and so is all code that
-they ask to have run, but for the product of two numbers, which is worked out here.
+they ask to have run, but for the product of two numbers, which is worked out here. For texts that draw, print and keep
+nothing between runs, and leave sampling to the run: neither is looked after here. Not the same as in a jail: arguments
+of a tool that no channel would carry (62 lists in one another, 131,072 values) end no run, and a text without a
+`workflow` has other call seeds (`_Script`).
 """
 
 from __future__ import annotations
@@ -50,12 +53,15 @@ class _OwnPrograms:
         return getattr(self._behind, name)
 
     async def describe(self, source: str, question: str = "") -> Description:
-        """None of our own programs is built otherwise for another question."""
+        """None of our own programs is built otherwise for another question. A jail that failed is asked again."""
         if source not in self._sources:
             return await self._behind.describe(source, question)
-        if source not in self._described:
-            self._described[source] = await self._behind.describe(source, question)
-        return self._described[source]
+        if source in self._described:
+            return self._described[source]
+        found = await self._behind.describe(source, question)
+        if found.graph is not None:
+            self._described[source] = found
+        return found
 
     async def run_program(self, source: str, question: str, *, engine: Engine, **told: Any) -> Run:
         """As `Sandbox.run_program`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from statistics import fmean, variance
 
-from speedrun.intervals import Interval, Rates, beyond_seeds, difference, interval, paired, signed
+from speedrun.intervals import Interval, Rates, beyond_seeds, interval, paired
 from speedrun.kept import Result
 from speedrun.tuning import factor_of
 from speedrun.variants import COMPARISONS, GATE, TURNS, Comparison
@@ -113,24 +113,27 @@ def page_of(
 
 
 def gate(systems: Sequence[System]) -> tuple[bool, list[str]]:
-    """Whether the instrument can show anything, with a line for each of its conditions. `systems` are those of
+    """Whether the instrument can show anything, with a line for each of its conditions; above and below as everywhere
+    (`Paired.told`). `systems` are those of
     `COMPARISONS[GATE]`, in that order: before, each role alone, each role alone with shuffled rewards."""
     before, *learning = systems[:3]
     found = []
     for system in learning:
-        gained = system.accuracy.apart(before.accuracy) and mean_of(system.rates()) > mean_of(before.rates())
-        found.append((gained, f"{system.name}: {system.accuracy}, {before.accuracy} before; above, intervals apart"))
+        gap = paired(system.rates(), before.rates())
+        gained = system.accuracy.apart(before.accuracy) and gap.told == "above"
+        said = f"{system.name}: {system.accuracy}, {before.accuracy} before; intervals apart; paired {gap.shown}, above"
+        found.append((gained, said))
     for system in systems[3:]:
-        mean, gap = mean_of(system.rates()), difference(system.rates(), before.rates())
-        said = f"{system.name}: {mean:.3f}, within {before.accuracy} of before; paired {signed(gap)}, not above"
-        found.append((mean in before.accuracy and gap.low <= 0, said))
+        mean, gap = mean_of(system.rates()), paired(system.rates(), before.rates())
+        said = f"{system.name}: {mean:.3f}, within {before.accuracy} of before; paired {gap.shown}, not above"
+        found.append((mean in before.accuracy and gap.told != "above", said))
     best = max((mean_of(rates_of(seeds)) for seeds in before.fixed.values()), default=0.0)
     found.append((0.3 <= best <= 0.5, f"the best fixed program before RL: {best:.3f}, from 0.3 to 0.5"))
     turned = [_turn(before, learning[0], *turn) for turn in TURNS]
     found.append(
         (
             any(holds for holds, _ in turned),
-            "what is best for a kind of problem becomes another program once the Executor has learned, paired: "
+            "the worse of two programs for a kind of problem is the better one once the Executor has learned, paired: "
             + "; ".join(said for _, said in turned),
         )
     )
@@ -140,12 +143,12 @@ def gate(systems: Sequence[System]) -> tuple[bool, list[str]]:
 
 
 def _turn(before: System, after: System, kind: str, first: str, later: str) -> tuple[bool, str]:
-    """Whether `first` is above `later` before, and below it after, intervals without 0."""
+    """Whether `first` is above `later` before, and below it after."""
     was, became = (
-        difference(rates_of(system.fixed[first], kind), rates_of(system.fixed[later], kind))
-        for system in (before, after)
+        paired(rates_of(system.fixed[first], kind), rates_of(system.fixed[later], kind)) for system in (before, after)
     )
-    return was.low > 0 > became.high, f"{kind}, `{first}` less `{later}` {signed(was)}, then {signed(became)}"
+    said = f"{kind}, `{first}` less `{later}` {was.shown}, then {became.shown}"
+    return was.told == "above" and became.told == "below", said
 
 
 def _differences(comparison: Comparison, systems: Sequence[System]) -> list[str]:

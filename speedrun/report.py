@@ -162,7 +162,6 @@ def training_chart(report: SpeedrunReport) -> Spec:
 
 def page_of(report: SpeedrunReport) -> str:
     """The page for people."""
-    first, *others = report.systems
     lines = [
         "# Speedrun",
         "",
@@ -171,7 +170,7 @@ def page_of(report: SpeedrunReport) -> str:
         f"A policy of {report.weights / 1e6:.2f} million weights, {_origin(report)}: taught both roles on the cold "
         f"start's conversations, then trained by RL for {len(report.correct)} steps "
         f"({report.settings.rl(Path('model'), Path('data')).schedule}). Problems held out: "
-        f"{first.accuracy.problems}, one sampled attempt each by every system; 95 % intervals in brackets.",
+        f"{report.systems[0].accuracy.problems}, one sampled attempt each by every system; 95 % intervals in brackets.",
         "",
         "## Accuracy",
         "",
@@ -188,7 +187,9 @@ def page_of(report: SpeedrunReport) -> str:
         "",
         *(
             f"- {after.name} is {_compared(after.accuracy, before.accuracy)} {before.name}."
-            for before, after in zip(report.systems, others, strict=False)
+            for place, after in enumerate(report.systems)
+            if after in report.systems[-2:]
+            for before in report.systems[:place]
         ),
         "",
         "## How agents work together",

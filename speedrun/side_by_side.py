@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
 from metaagent.terminal import note
+from speedrun.versions import now_runs
 
 Job = TypeVar("Job", bound=Hashable)
 LOG, DONE = "log", "done"
@@ -21,6 +22,7 @@ def run_in_process(folder: Path, title: str, command: Sequence[str]) -> None:
     if (folder / DONE).exists():
         return
     note(title)
+    now_runs(folder)
     try:
         with (folder / LOG).open("a") as log:
             ended = subprocess.run(command, stdout=log, stderr=log, timeout=TIMEOUT_S).returncode
@@ -29,12 +31,6 @@ def run_in_process(folder: Path, title: str, command: Sequence[str]) -> None:
     if ended != 0:
         raise RuntimeError(f"{title} failed ({ended}); see {folder / LOG}. The same command goes on")
     (folder / DONE).touch()
-
-
-def each(jobs: Iterable[Job], do: Callable[[Job], None], workers: int) -> None:
-    """Do all jobs, `workers` at a time. Raises what the first of them raises that fails."""
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(do, jobs))
 
 
 def in_order(needs: Mapping[Job, Collection[Job]], do: Callable[[Job], None], workers: int) -> None:

@@ -105,7 +105,7 @@ ARMS: dict[str, Arm] = {
     **{f"shared, KL on both roles, {rate}": _at(rate, shared=True, kl_roles="all") for rate in RATES},
 }
 
-WITH_FIXED = (START, "executor only")
+WITH_FIXED = (START, "executor only", BASE)
 """Whose Executors are tried with each program of the bank, too."""
 TURNS = (("sum", "vote, at once", "single, step by step"), ("chain", "single, step by step", "vote, step by step"))
 """Kind, the program that is better before RL, the one that is better once the Executor alone has learned: what stages

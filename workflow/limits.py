@@ -43,7 +43,8 @@ class CodeLimits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    wall_s: float = Field(default=30.0, gt=0)
+    wall_s: float = Field(default=90.0, gt=0)
+    """More than `cpu_s`: what computes for too long is ended by the same limit on a busy machine, too."""
     cpu_s: int = Field(default=30, ge=1)
     memory_mb: int = Field(default=512, ge=16)
     output_bytes: int = Field(default=256 << 10, ge=1)

@@ -248,7 +248,13 @@ async def a_timeout_of_a_tool_is_the_programs_to_catch(subject: Subject) -> None
     )
     timeouts = ("0.3", "0", "-1", "1e-9")
     runs = await together({value: subject.program(source.replace("TIMEOUT", value)) for value in timeouts})
+    assert all(run.timed_out for run in runs.values())
     assert {value: run.output for value, run in runs.items()} == dict.fromkeys(timeouts, "expired\n")
+    # What computes is ended by the processor's time: a busy machine changes no result.
+    busy = await subject.program(
+        source.replace("import time; time.sleep(60)", "while True: pass").replace("TIMEOUT", "1")
+    )
+    assert (busy.output, busy.timed_out) == ("expired\n", False)
     strange = ("float('nan')", "float('inf')", "1e300", "None")
     runs = await together({value: subject.program(tool("print(6 * 7)", timeout=value)) for value in strange})
     assert {value: run.output for value, run in runs.items()} == dict.fromkeys(strange, "0 42\n \n")

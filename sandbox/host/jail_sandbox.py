@@ -162,6 +162,10 @@ class JailSandbox(ABC):
             except SandboxUnavailable:
                 raise
             except MetaAgentError as error:
+                if isinstance(error, LimitExceeded) and error.limit_kind == "wall_s":
+                    # It waits for nothing but the processor, whose time has a limit of its own.
+                    said = f"a program got too little of the processor while it was built: {error}"
+                    raise SandboxUnavailable(said, "run less on this machine at once") from None
                 outcome = Outcome(failure=error.record())
         if outcome.described is not None:
             found = outcome.described

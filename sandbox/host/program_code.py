@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from math import ceil
 
 from sandbox.protocol import Sandbox, Workspace
 from workflow.limits import CodeLimits
@@ -25,9 +26,17 @@ class ProgramCode:
         async with self._opening:
             if self._folder is None:
                 self._folder = await self._stack.enter_async_context(self._sandbox.workspace())
-        limits = CodeLimits()
-        if request.timeout_s is not None and request.timeout_s < limits.wall_s:  # nan is not
-            limits = limits.model_copy(update={"wall_s": max(request.timeout_s, 0.01)})
+        limits = _within(request.timeout_s, CodeLimits())
         result = await self._sandbox.run_code(request.code, stdin=request.stdin, limits=limits, workspace=self._folder)
         status = result.exit_status if result.exit_status is not None else -(result.signal or 9)
         return CodeReply(status, result.stdout, result.stderr, result.limit)
+
+
+def _within(timeout_s: float | None, limits: CodeLimits) -> CodeLimits:
+    """A program's timeout is meant for what computes for too long, and so it is in seconds of the processor, whatever
+    else the machine does; what waits gets three times as many by the clock, and one more."""
+    if timeout_s is None or not timeout_s < limits.cpu_s:  # nan is not
+        return limits
+    if timeout_s <= 0:
+        return limits.model_copy(update={"wall_s": 0.01})
+    return limits.model_copy(update={"cpu_s": ceil(timeout_s), "wall_s": 3 * timeout_s + 1})

@@ -32,11 +32,12 @@ from speedrun.at_grpo.matchups import ARMS, COMPARISONS, FACTORS, START
 from speedrun.at_grpo.playing_runs import VALIDATION, Job, Settings
 from speedrun.intervals import Rates
 from speedrun.kept import read_as
+from speedrun.phases import SETTINGS
 from speedrun.tuning import best_factor
 from trainer.disk import agree_on_settings, only_writer
 
 PAGES = Path(__file__).parents[2] / "docs" / "results" / "at-grpo"
-KEPT, SETTINGS = "runs", "settings.json"
+KEPT = "runs"
 
 
 def tuner(name: str) -> str | None:
@@ -135,9 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         settings = settings_in(given.out, given.settings)
+        other = settings != Settings()
+        folder, command = given.folder(PAGES, other), given.command(given.comparison, other)
         with only_writer(given.out):
             agree_on_settings(given.out / SETTINGS, settings)
-            folder, command = PAGES if given.write else given.out, given.command(given.comparison)
             page = compare(given.comparison, given.seeds, settings, given.out, folder, given.jobs, command)
     except (ValueError, RuntimeError) as error:
         sys.exit(str(error))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from speedrun import starts
-from speedrun.at_grpo.matchups import ARMS, START
+from speedrun.at_grpo.matchups import START
 from speedrun.at_grpo.playing_runs import PLAYED, RL, SEEN, Job, Settings, in_todays_terms, made_by
-from speedrun.kept import code_of_project, read_as, write
-from speedrun.side_by_side import each, run_in_process
+from speedrun.kept import read_as, write
+from speedrun.side_by_side import in_order, run_in_process
+from speedrun.versions import ran_with
 from trainer.disk import agree, read_records
 from trainer.evaluate import RESULTS, Attempt
 from trainer.run import METRICS, StepReport
@@ -39,7 +40,7 @@ class KeptRun(BaseModel):
     start: str
     """Which policy it began from (`speedrun.starts.digest`)."""
     code: str
-    """Of which version of the project it is (`speedrun.kept.code_of_project`)."""
+    """Of which version of the project it is (`speedrun.versions.ran_with`)."""
     played: dict[str, list[Played]] = {}
     """By set of levels."""
     steps: list[StepReport] = []
@@ -57,7 +58,7 @@ def kept_of(job: Job, settings: Settings, out: Path, start: str) -> KeptRun:
     return KeptRun(
         made_by=made_by(job, settings),
         start=start,
-        code=code_of_project(),
+        code=ran_with(own),
         played={each.name: _played(each) for each in sorted((own / PLAYED).glob("*"))},
         steps=_reports(own / RL / METRICS),
         watched=_reports(own / SEEN / METRICS),
@@ -107,13 +108,7 @@ def run_all(jobs: Iterable[Job], settings: Settings, out: Path, workers: int, ke
     for start in begun:
         if kept_start(start, settings, kept):
             starts.fetch(start.folder(kept), start.folder(out))
-    arms = [job for job in missing if job.name != START]
-    _run_each(left(begun, settings, kept), settings, out, workers, kept)
-    _run_each([job for job in arms if not ARMS[job.name].played_by], settings, out, workers, kept)
-    _run_each([job for job in arms if ARMS[job.name].played_by], settings, out, workers, kept)
 
-
-def _run_each(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, kept: Path) -> None:
     def once(job: Job) -> None:
         folder, told = job.folder(out), json.dumps(asdict(job))
         command = [sys.executable, "-m", "speedrun.at_grpo", "--one", told, "--out", str(out)]
@@ -122,4 +117,5 @@ def _run_each(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, 
             starts.keep(folder, job.folder(kept), made_by(job, settings))
         write(kept_at(job, kept), kept_of(job, settings, out, starts.digest(job.start.folder(kept))))
 
-    each(jobs, once, workers)
+    missing = dict.fromkeys([*left(begun, settings, kept), *missing])
+    in_order({job: {job.start, *job.taken} & missing.keys() - {job} for job in missing}, once, workers)

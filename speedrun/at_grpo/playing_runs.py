@@ -52,6 +52,7 @@ from speedrun.at_grpo.watched_steps import watch
 from speedrun.own_programs import without_jails
 from speedrun.settings import RECIPES, SpeedrunSettings
 from speedrun.tiny_policy import Architecture
+from speedrun.versions import learning_code
 from tasks import Problem
 from tasks.environments import begins
 from trainer.config import Roles, RolloutConfig, TrainConfig, read_config
@@ -158,6 +159,7 @@ def made_by(job: Job, settings: Settings) -> dict[str, Any]:
         found["played_by"] = dict(ARMS[job.name].played_by)
     if job.name in ARMS and ARMS[job.name].learns:
         found["rl"] = _written(rl_config(job, settings, Path("model"), Path("levels.jsonl"), Path("program.py")))
+        found["learning"] = learning_code()
     return json.loads(json.dumps(found))
 
 

@@ -27,10 +27,11 @@ from speedrun.masprm.kept_runs import kept_at, run_all
 from speedrun.masprm.search_jobs import carry_out
 from speedrun.masprm.search_pages import write_page
 from speedrun.masprm.search_runs import Job, KeptRun, Settings
+from speedrun.phases import SETTINGS
 from trainer.disk import agree_on_settings, only_writer
 
 PAGES = Path(__file__).parents[2] / "docs" / "results" / "masprm"
-KEPT, SETTINGS = "runs", "settings.json"
+KEPT = "runs"
 
 
 def jobs_of(name: str, seed: int) -> list[Job]:
@@ -79,9 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         settings = settings_in(given.out, given.settings)
+        other = settings != Settings()
+        folder, command = given.folder(PAGES, other), given.command(given.comparison, other)
         with only_writer(given.out):
             agree_on_settings(given.out / SETTINGS, settings)
-            folder, command = PAGES if given.write else given.out, given.command(given.comparison)
             page = compare(given.comparison, given.seeds, settings, given.out, folder, given.jobs, command)
     except (ValueError, RuntimeError) as error:
         sys.exit(str(error))

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from speedrun import starts
-from speedrun.kept import code_of_project, read_as, write
+from speedrun.kept import read_as, write
 from speedrun.masprm.search_runs import KEPT, MADE_BY, Job, KeptRun, Settings, made_by
 from speedrun.side_by_side import in_order, run_in_process
+from speedrun.versions import ran_with
 from trainer.disk import agree
 
 
@@ -75,7 +76,7 @@ def run_all(jobs: Sequence[Job], settings: Settings, out: Path, workers: int, ke
         done = read_as(folder / KEPT, KeptRun)
         if done is None:
             raise RuntimeError(f"{job.title} left no {folder / KEPT}. Fix: remove {folder}, and try again")
-        update = {"start": began(job, settings, kept), "code": code_of_project()}
+        update = {"start": began(job, settings, kept), "code": ran_with(folder)}
         write(kept_at(job, kept), done.model_copy(update=update))
 
     in_order({job: [each for each in job.taken if each in missing] for job in missing}, once, workers)

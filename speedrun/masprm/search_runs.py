@@ -179,7 +179,7 @@ class KeptRun(BaseModel):
     start: str = ""
     """Which of the weights that are kept it goes back to (`speedrun.masprm.kept_runs.began`)."""
     code: str = ""
-    """Of which version of the project it is (`speedrun.kept.code_of_project`)."""
+    """Of which version of the project it is (`speedrun.versions.ran_with`)."""
     searched: list[Searched] = []
     figures: dict[str, float] = {}
     series: dict[str, list[float]] = {}

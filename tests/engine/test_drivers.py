@@ -20,6 +20,7 @@ from fake_engines import BarrierEngine, CannedEngine, HangingEngine
 import engine
 from engine import Engine, Run, Session, connect, disconnect, drive_sync, run_workflow
 from engine.drivers import root_steps
+from engine.guarded import completed_within
 from workflow import (
     AgentNode,
     Context,
@@ -315,6 +316,40 @@ def test_the_limit_of_a_reply_holds_with_an_engine_that_does_not_mind_being_canc
         run = drive_async(node, asked, limits=Limits(reply_s=0.1))
         assert (run.answer, run.failure and run.failure.kind) == (None, "engine_failed")
         assert len(run.trace.agent_turns) == calls
+
+
+def test_an_engine_that_ends_for_nobody_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a run nor a Designer: its call is left behind."""
+    monkeypatch.setattr("engine.guarded.MINDS_S", 0.05)
+    let_go = threading.Event()
+
+    class Stone(CannedEngine):
+        async def complete(self, request: CompletionRequest) -> Completion:
+            while not let_go.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.02)
+            raise RuntimeError("heard by nobody")
+
+    stone = Stone(lambda request: "")
+
+    async def held() -> list[float]:
+        took = []
+        for waits in (
+            run_workflow(agent("A"), "q?", stone, limits=Limits(reply_s=0.1)),
+            completed_within(stone, CompletionRequest(messages=[{"role": "user", "content": "q?"}]), 0.1),
+        ):
+            began = time.monotonic()
+            with contextlib.suppress(EngineFailed):
+                found = await waits
+                assert isinstance(found, Run)
+                assert found.failure is not None
+                assert found.failure.kind == "engine_failed"
+            took.append(time.monotonic() - began)
+        let_go.set()
+        await asyncio.sleep(0.1)
+        return took
+
+    assert max(asyncio.run(held())) < 5
 
 
 @both_drivers

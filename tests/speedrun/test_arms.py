@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,17 @@ from typing import Any
 import pytest
 from one_jail import in_jail
 
+from sandbox.protocol import Description
 from speedrun import phases
-from speedrun.arms import Job, arm_settings, bank_texts, made_by, shuffled, unpunished
+from speedrun.arms import Job, arm_settings, bank_texts, in_todays_terms, made_by
 from speedrun.own_programs import without_jails
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import factor_of, tuner
 from speedrun.variants import ALONE, ARMS, BASE, COMPARISONS, GATE, HALF, HALVED, RATES, START, STARTS
-from tasks.problems import Problem
 from trainer.config import TrainConfig
 from trainer.config.toml_file import ConfigError
-from trainer.credit import RULES, Outcome
-from trainer.samples import Coordinates
-from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.completion import Completion, CompletionRequest, Sampling
-from workflow.trace import CodeRan, Rewarded, RewardTerm
+from workflow.trace import CodeRan
 
 
 def config(name: str, factor: float = 1.0) -> TrainConfig:
@@ -128,6 +124,83 @@ def test_what_made_a_result_names_all_that_it_depends_on() -> None:
     assert "rl" not in made_by(Job(name=START, seed=1), settings)
 
 
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("designer only, shuffled", {"shuffled": False}),
+        ("designer only", {"valid_only": True}),
+        ("coupled", {"start": HALF}),
+    ],
+)
+def test_an_arm_that_was_changed_is_another_one(
+    name: str, changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = made_by(Job(name=name, seed=1), SpeedrunSettings())
+    monkeypatch.setitem(ARMS, name, replace(ARMS[name], **changed))
+    assert made_by(Job(name=name, seed=1), SpeedrunSettings()) != before
+
+
+def test_another_program_played_alone_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    [name, *_] = ALONE
+    before = made_by(Job(name=name, seed=1), SpeedrunSettings())
+    monkeypatch.setitem(ALONE, name, "vote, at once")
+    assert made_by(Job(name=name, seed=1), SpeedrunSettings()) != before
+
+
+@pytest.mark.parametrize("name", [START, *ALONE, "coupled"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "rollout.executor_temperature=0.3",
+        "rollout.max_tokens=48",
+        "rollout.limits.agent_calls=3",
+        "rollout.repair=true",
+    ],
+)
+def test_a_recipe_that_plays_otherwise_makes_all_again(
+    name: str, override: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temperatures, lengths and limits of the recipe hold where nothing is trained, too."""
+    made = made_by(Job(name=name, seed=1), SpeedrunSettings())
+    changed = SpeedrunSettings(overrides=(override,)).rl(Path("model"), Path("problems.jsonl"))
+    monkeypatch.setattr(SpeedrunSettings, "rl", lambda self, *_: changed)
+    assert made_by(Job(name=name, seed=1), SpeedrunSettings())["settings"] == made["settings"], "the file was changed"
+    assert made_by(Job(name=name, seed=1), SpeedrunSettings()) != made
+
+
+def test_another_learning_rate_of_the_recipe_leaves_starts_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, arm = Job(name=START, seed=1), Job(name="coupled", seed=1)
+    made = [made_by(job, SpeedrunSettings()) for job in (start, arm)]
+    faster = SpeedrunSettings(overrides=("policies.executor.learning_rate=3e-4",)).rl(Path("m"), Path("d"))
+    monkeypatch.setattr(SpeedrunSettings, "rl", lambda self, *_: faster)
+    assert [made_by(job, SpeedrunSettings()) == before for job, before in zip((start, arm), made, strict=True)] == [
+        True,
+        False,
+    ]
+
+
+def test_other_credit_makes_what_learned_by_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job(name=name, seed=1) for name in (START, next(iter(ALONE)), "coupled", "coupled, half")]
+    made = [made_by(job, SpeedrunSettings()) for job in jobs]
+    monkeypatch.setattr("speedrun.arms.learning_code", lambda *_: "another sign")
+    assert [made_by(job, SpeedrunSettings()) == before for job, before in zip(jobs, made, strict=True)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_what_was_written_before_a_key_came_has_its_default() -> None:
+    made = made_by(Job(name="coupled", seed=1), SpeedrunSettings())
+    assert in_todays_terms(made) == made
+    older = {**made, "play": {part: dict(of) for part, of in made["play"].items()}}
+    del older["play"]["rollout"]["repair"], older["play"]["policy"]["weight_decay"], older["rl"]["seed"]
+    older["rl"]["seed"] = 1
+    assert older != made
+    assert in_todays_terms(older) == made
+
+
 def test_half_the_steps_are_half_of_those_that_there_are() -> None:
     few = SpeedrunSettings(overrides=("steps=6",))
     found = [arm_settings(few, ARMS[name]).rl(Path("/m"), Path("/d")).steps for name in ("coupled", "coupled, half")]
@@ -159,73 +232,6 @@ def test_comparisons_name_known_systems_and_a_wrong_override_is_said() -> None:
     assert [ARMS[name].shuffled for name in list(COMPARISONS[GATE].systems.values())[1:]] == [False, False, True, True]
     with pytest.raises(ConfigError, match=r"rollout\.design"):
         SpeedrunSettings(overrides=("rollout.design=3",)).rl(Path("/m"), Path("/d"))
-
-
-def tree() -> QuestionTree:
-    def execution(index: int, reward: float) -> Execution:
-        correct = RewardTerm(name="correct", value=reward, weight=1.0, reason="said")
-        return Execution(
-            index=index,
-            reward=Rewarded(total=reward, terms=[correct]),
-            failure="program_rejected" if index == 3 else None,
-            duration_s=index,
-        )
-
-    designs = [
-        DesignResult(
-            index=number,
-            program=f"program {number}",
-            graph=None,
-            failure=None,
-            trajectories=[],
-            executions=[execution(index, float(index == 0 or number == 1)) for index in range(4)],
-        )
-        for number in range(3)
-    ]
-    problem = Problem(id="p", question="What is 1 + 1?", domain="math", gold="2")
-    return QuestionTree(problem=problem, designs=designs)
-
-
-def test_shuffled_rewards_are_the_same_ones_at_other_executions() -> None:
-    def dealt(made: QuestionTree) -> list[float]:
-        return [each.reward.terms[0].value for each in made.executions]
-
-    before = tree()
-    after = [shuffled(before, seed) for seed in range(400)]
-    assert all(Counter(dealt(each)) == Counter(dealt(before)) for each in after)
-    assert shuffled(before, 3) == shuffled(before, 3)
-    assert len({tuple(dealt(each)) for each in after}) > 100
-    # 6 of 12 are right: each execution is in about half of the deals, whatever it was before.
-    for place in range(12):
-        assert sum(dealt(each)[place] for each in after) / 400 == pytest.approx(0.5, abs=0.1)
-    for one, other in zip(before.designs, after[0].designs, strict=True):
-        assert (one.program, one.index) == (other.program, other.index)
-        assert [(e.index, e.failure, e.duration_s) for e in one.executions] == [
-            (e.index, e.failure, e.duration_s) for e in other.executions
-        ]
-
-
-def test_designs_that_are_none_can_be_left_unpunished() -> None:
-    before = tree()
-    one, two, three = before.designs
-    rejected = replace(one, failure="program_rejected", executions=[
-        replace(each, reward=Rewarded(total=0.0, terms=each.reward.terms)) for each in one.executions
-    ])  # fmt: skip
-    after = unpunished(replace(before, designs=[rejected, two, three]))
-    assert [design.failure for design in after.designs] == ["program_rejected", None, None]
-    assert after.designs[1:] == [two, three]
-    # Of the others 4 of 4 runs are right, and 1 of 4.
-    assert [each.reward.total for each in after.designs[0].executions] == [5 / 8] * 4
-    outcomes = [
-        Outcome(Coordinates(question="p", design=design.index, execution=each.index), each.reward.total)
-        for design in after.designs
-        for each in design.executions
-    ]
-    advantages = RULES["tree"]["designer"](outcomes)[::4]
-    assert advantages[0] == pytest.approx(0, abs=1e-9)
-    assert advantages[1] == -advantages[2] > 1
-    none = replace(before, designs=[rejected])
-    assert unpunished(none) == none
 
 
 class Babbler:
@@ -298,3 +304,21 @@ def test_without_a_jail_programs_of_the_bank_do_the_same(name: str) -> None:
     if name.startswith("tool"):
         assert "'-391\\n'" in repr(ours)
         assert "Error: " in repr(ours), "code that a jail refuses was in one"
+
+
+def test_a_jail_that_failed_once_is_asked_for_the_same_program_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = next(iter(phases.programs().values())).program
+
+    async def described(sandbox: Any) -> list[Any]:
+        own, calls = without_jails(sandbox, bank_texts()), 0
+
+        async def failing(*_: Any) -> Description:
+            nonlocal calls
+            calls += 1
+            return Description() if calls == 1 else await type(sandbox).describe(sandbox, source)
+
+        monkeypatch.setattr(sandbox, "describe", failing)
+        found = [(await own.describe(source)).graph for _ in range(3)]
+        return [graph is None for graph in found] + [calls]
+
+    assert in_jail(described) == [True, False, False, 2]

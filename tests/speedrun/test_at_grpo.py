@@ -34,9 +34,10 @@ from speedrun.at_grpo.player import Chances, Teacher
 from speedrun.at_grpo.playing_runs import Job, Settings
 from speedrun.at_grpo.result_pages import Shown, System, budgets, tuned, write_page
 from speedrun.intervals import Rates
-from speedrun.kept import code_of_project, read_as, write
+from speedrun.kept import read_as, write
 from speedrun.own_programs import without_jails
 from speedrun.starts import POLICY, digest
+from speedrun.versions import code_of_project
 from tasks import Problem
 from tasks.environments import begins, generate, played
 from trainer.evaluate import Spread

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from attempts import ENSEMBLE, attempts
 
 from speedrun.arms import Job, in_todays_terms, kept_at, left, made_by, run_all
 from speedrun.compare import system_of, verdict_in
-from speedrun.kept import ATTEMPTS, FIXED, GREEDY, Result, code_of_project, kept_of, read, write
+from speedrun.kept import ATTEMPTS, FIXED, GREEDY, Result, kept_of, read, write
 from speedrun.phases import PROBLEMS
 from speedrun.settings import SpeedrunSettings
 from speedrun.starts import POLICY, digest, keep, kept_digest
 from speedrun.variants import START, STARTS
+from speedrun.versions import code_of_project, now_runs
 from tasks.data.miniature import KINDS
 from trainer.disk import agree, agree_on_settings
 from trainer.evaluate import RESULTS
@@ -59,6 +61,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 def test_a_run_is_kept_as_it_was(tmp_path: Path) -> None:
     leave(tmp_path / "run", 3)
+    assert kept_of(tmp_path / "run", {"job": "x"}, "policy").code == "unknown"
+    now_runs(tmp_path / "run")
     run = kept_of(tmp_path / "run", {"job": "x"}, "policy")
     assert (run.start, run.code) == ("policy", code_of_project())
     assert len(run.sampled) == 10 * len(KINDS)
@@ -74,6 +78,22 @@ def test_a_run_is_kept_as_it_was(tmp_path: Path) -> None:
         (tmp_path / "c.json.gz").write_bytes(broken)
         with pytest.raises(ValueError, match=r"c\.json\.gz holds no run that was kept: .*Fix: remove it"):
             read(tmp_path / "c.json.gz")
+
+
+def test_a_run_is_of_all_the_versions_that_went_on_with_it(
+    tmp_path: Path, made: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of that which happens to keep it."""
+    start = Job(name=START, seed=1)
+    monkeypatch.setattr("speedrun.versions.code_of_project", lambda: "first")
+    now_runs(start.folder(tmp_path / "one"))
+    for version in ("second", "second", "third"):
+        monkeypatch.setattr("speedrun.versions.code_of_project", lambda version=version: version)
+        run_all([start], SETTINGS, tmp_path / "one", 1, tmp_path / version)
+        run = read(kept_at(start, tmp_path / version))
+        assert run is not None
+        assert run.code == "first+second"
+    assert made == [start]
 
 
 def test_what_is_kept_is_not_made_again_elsewhere(tmp_path: Path, made: list[Job]) -> None:
@@ -178,6 +198,24 @@ def test_a_tuning_is_kept_with_what_it_starts_from(tmp_path: Path, made: list[Jo
     assert made == [tuning.start, tuning]
     files = sorted(path.relative_to(kept / "tuning/seed-1000").as_posix() for path in kept.rglob("*.gz"))
     assert files == ["coupled at 0.5.json.gz", "start.json.gz"]
+
+
+def test_an_arm_waits_for_its_own_start_alone(tmp_path: Path, made: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the last start is taught, arms of the others use the other core."""
+    first, last = Job(name="separate, half, 1e-4", seed=1), Job(name="coupled", seed=2)
+    trained, ended = threading.Event(), subprocess.run
+
+    def slow(command: list[str], **of: Any) -> Any:
+        job = Job(**json.loads(command[command.index("--one") + 1]))
+        assert job != last.start or trained.wait(20), "the last start is never done where arms wait for it"
+        done = ended(command, **of)
+        if job == first:
+            trained.set()
+        return done
+
+    monkeypatch.setattr(subprocess, "run", slow)
+    run_all([first, last], SETTINGS, tmp_path / "one", 2, tmp_path / "kept")
+    assert made == [Job(name=START, seed=1), first.start, first, last.start, last], "half of a start, after its whole"
 
 
 def test_what_is_kept_holds_no_place_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 from speedrun.phases import programs
 from speedrun.settings import SpeedrunSettings
 from speedrun.tiny_policy import Architecture
-from speedrun.variants import COMPARISONS
+from speedrun.variants import ALONE, COMPARISONS
 from tasks.data.miniature import Difficulty
 from trainer.sft.fine_tuning import SFTSettings
 
@@ -59,7 +59,7 @@ def test_after_fine_tuning_torch_leaves_the_other_cores_to_the_jails(finished: P
 
 def test_the_report_has_all_systems(finished: Path) -> None:
     report = json.loads((finished / "report.json").read_text())
-    assert [system["name"] for system in report["systems"]] == ["single agent", "SFT", "RL"]
+    assert [system["name"] for system in report["systems"]] == [*ALONE, "SFT", "RL"]
     assert all(system["accuracy"]["attempts"] == 8 for system in report["systems"])
     assert len(report["correct"]) == 2
     assert report["active"] == [["executor"], ["designer"]]
@@ -89,6 +89,17 @@ def test_a_finished_run_does_nothing_again(finished: Path) -> None:
     assert any(name.endswith("model.safetensors") for name in before)
     asyncio.run(speedrun(SMALL, finished))
     assert state() == before
+
+
+def test_what_another_version_of_the_instrument_began_does_not_go_on(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cold start has other lessons: figures of such a run would be of no version."""
+    from speedrun import __main__ as command
+
+    monkeypatch.setattr(command, "code_of_instrument", lambda: "another")
+    with pytest.raises(ValueError, match=r"holds attempts with code=.*, not \"another\". Fix: use another folder"):
+        asyncio.run(command.speedrun(SMALL, finished))
 
 
 def test_the_untrained_policy_is_the_same_each_time(finished: Path, tmp_path: Path) -> None:

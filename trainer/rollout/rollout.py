@@ -207,7 +207,7 @@ class Question:
             ),
             usage=run.usage,
             duration_s=run.duration_s,
-            timed_out=is_timed_out(run),
+            timed_out=run.timed_out,
         )
         self.rollout.watch(execution)
         return execution
@@ -258,18 +258,13 @@ class Question:
             candidates=grown.candidates,
             usage=grown.usage,
             duration_s=run.duration_s,
-            timed_out=is_timed_out(run),
+            timed_out=run.timed_out,
         )
         rollout.watch(execution)
         return execution
 
     async def _retried(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         return await retried(attempt, self.config.retries)
-
-
-def is_timed_out(run: Run) -> bool:
-    """Whether its wall clock struck."""
-    return run.failure is not None and run.failure.fields.get("limit_kind") == "wall_s"
 
 
 def not_run(index: int, failure: Failure) -> Execution:

@@ -92,7 +92,7 @@ class TurnSampling:
             replies = [task.result()[0] for task in self._steps.values()]
             usage = Usage.total(reply.usage for reply in replies if isinstance(reply, Completion))
             end, reward = await self._end(position)
-            if self._config is None and _timed_out(end):  # all of the run, as where it is rewarded as a whole
+            if self._config is None and end.run.timed_out:  # all of the run, as where it is rewarded as a whole
                 candidates = [replace(each, timed_out=True) for each in candidates]
             return Sampled(run=end.run, reward=reward, candidates=candidates, events=events, usage=usage)
         finally:
@@ -158,8 +158,10 @@ class TurnSampling:
     async def _scored(self, decision: Decision, reply: Reply, position: Position) -> _Scored:
         if self._turn_score is None or isinstance(reply, Failure):
             end, reward = await self._end(position)
-            return _Scored(reward, _timed_out(end))
-        return _Scored(await self._turn_score(decision, position), isinstance(position, Ended) and _timed_out(position))
+            return _Scored(reward, end.run.timed_out)
+        return _Scored(
+            await self._turn_score(decision, position), isinstance(position, Ended) and position.run.timed_out
+        )
 
     def _chosen(self, decision: Decision, rewards: list[float]) -> int:
         """The largest reward, ties to the lowest number (Alg. 1, line 13), unless the configuration says otherwise."""
@@ -198,11 +200,6 @@ class TurnSampling:
         if digest not in self._rewards:
             self._rewards[digest] = asyncio.create_task(self._score(position.run))
         return position, await self._rewards[digest]
-
-
-def _timed_out(end: Ended) -> bool:
-    failure = end.run.failure
-    return failure is not None and failure.fields.get("limit_kind") == "wall_s"
 
 
 def _state(decision: Decision, reply: Reply) -> list[Any]:

@@ -94,7 +94,8 @@ class Plan(BaseModel):
     disk_bytes: int | None
     """Of those checkpoints; None where a policy's size is unknown."""
     traces: int
-    """Steps whose traces are on disk at the end."""
+    """Steps whose traces are on disk at once, at most: those that are kept, the one that is rolled out, and those that
+    are rolled out ahead."""
     trace_bytes: int
     """Of those, with one agent call per run, of full length."""
     device_bytes: int | None
@@ -117,7 +118,8 @@ def plan(config: TrainConfig) -> Plan:
     alone = config.cluster.layout == "one-process"
     written = -(-config.steps // config.checkpoint_every)
     at_once = min(config.checkpoints_kept + 1, written)
-    traces = min(config.traces_kept or config.steps, config.steps)
+    kept = config.steps if config.traces_kept is None else min(config.traces_kept + 1, config.steps)
+    traces = kept + config.cluster.staleness
     return Plan(
         policies=policies,
         designs_per_step=designs,

@@ -82,7 +82,8 @@ class StepReport(BaseModel):
     failures: dict[FailureKind, int]
     """Executions by how they failed; those of designs that could not run included."""
     timed_out: int = 0
-    """Executions that `limits.wall_s` ended: left out of the update and of `reward_by_role`, with their designs."""
+    """Executions that a clock ended, their own or that of code which they ran: left out of the update and of
+    `reward_by_role`, with their designs."""
     outgrown: int = 0
     """Questions that were too long for the Designer: none of their designs could be asked for."""
     silent: dict[PolicyRole, float]
@@ -116,8 +117,8 @@ class StepReport(BaseModel):
             )
         if self.timed_out:
             told.append(
-                f"{self.timed_out} of {self.executions} runs were ended by rollout.limits.wall_s, and left out of the "
-                "update. Fix: raise it, or lower rollout.max_concurrent"
+                f"{self.timed_out} of {self.executions} runs were ended by rollout.limits.wall_s, or code of theirs by "
+                "a clock, and left out of the update. Fix: raise it, or lower rollout.max_concurrent"
             )
         for role in self.active:
             if role not in self.silent:

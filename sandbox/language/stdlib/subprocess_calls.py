@@ -62,7 +62,7 @@ def subprocess_values(run_code: Callable[[CodeRun], CodeReply], write: Callable[
             _delivered(out, stdout, as_text, write),
             None if stderr == subprocess.STDOUT else _delivered(err, stderr, as_text, write),
         ]
-        if reply.limit == "wall_s":
+        if reply.limit in ("wall_s", "cpu_s"):
             raise subprocess.TimeoutExpired(args, timeout or 0.0, output=results[0], stderr=results[1])
         done = subprocess.CompletedProcess(args, reply.exit_status, *results)
         if check:

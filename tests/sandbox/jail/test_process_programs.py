@@ -7,6 +7,7 @@ import pytest
 from jails import Scripted, workflow_of
 
 from workflow.completion import CompletionRequest
+from workflow.failures import SandboxUnavailable
 from workflow.graph import structure
 from workflow.limits import Limits
 
@@ -214,6 +215,14 @@ def test_what_is_wrong_with_a_program_is_a_finding(jail, monkeypatch, source, li
     [finding] = description.findings
     assert text in finding.message
     assert finding.line == line
+
+
+def test_a_program_that_is_let_compute_too_little_is_no_worse_for_it(jail, monkeypatch):
+    """Building waits for nothing but the processor: that it takes long by the clock is the machine's doing."""
+    starved = Limits(wall_s=0.001, cpu_s=5, agent_calls=0, tool_calls=0)
+    monkeypatch.setattr("sandbox.host.jail_sandbox.DESCRIBE_LIMITS", starved)
+    with pytest.raises(SandboxUnavailable, match=r"too little of the processor .*wall_s.* Fix: run less"):
+        jail.run(jail.sandbox.describe(workflow_of("pass")))
 
 
 SOLVES = "    Workflow('Solves').add_node(AgentNode('A', 'x')).run(question)"

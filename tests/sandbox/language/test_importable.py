@@ -216,7 +216,8 @@ def test_a_timeout_and_a_failure_are_those_of_subprocess() -> None:
         try: subprocess.run(["python", "-c", "x"], capture_output=True, text=True, timeout=2)
         except subprocess.TimeoutExpired as error: print("late", error.timeout, error.stdout)
         """
-    assert _served(source, CodeReply(-9, "part", "", limit="wall_s"))[:2] == ("late 2 part\n", "")
+    for limit in ("wall_s", "cpu_s"):
+        assert _served(source, CodeReply(-9, "part", "", limit=limit))[:2] == ("late 2 part\n", "")
     source = """
         try: subprocess.run(["python", "-c", "x"], capture_output=True, text=True, check=True)
         except subprocess.SubprocessError as error: print(error.returncode, error.stderr, type(error).__name__)

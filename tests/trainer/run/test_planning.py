@@ -197,7 +197,12 @@ def test_traces() -> None:
     """A step of 32 designs and 128 runs: 160 turns of 8192 tokens each way, 12 and 34 bytes a token."""
     step = 160 * 8192 * (12 + 34)
     assert (plan(config("m")).traces, plan(config("m")).trace_bytes) == (300, 300 * step)
-    assert (plan(config("m", traces_kept=2)).traces, plan(config("m", traces_kept=2)).trace_bytes) == (2, 2 * step)
+    # The step that is rolled out stands beside the two that are kept until these are three.
+    assert (plan(config("m", traces_kept=2)).traces, plan(config("m", traces_kept=2)).trace_bytes) == (3, 3 * step)
+    assert plan(config("m", traces_kept=2, steps=2)).traces == 2
+    ahead = {"layout": "disaggregated", "staleness": 2}
+    found = [plan(config("m", steps=3, traces_kept=kept, cluster=ahead)).traces for kept in (1, None)]
+    assert found == [4, 5], "two steps are rolled out ahead, beyond the last one, too"
     assert plan(config("m", steps=1, rollout=RolloutConfig(repair=True))).trace_bytes == step * 192 // 160
 
 

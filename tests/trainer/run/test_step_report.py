@@ -226,7 +226,7 @@ def test_a_run_whose_wall_clock_struck_is_counted_and_credits_nobody() -> None:
     assert (found.timed_out, found.executions, found.failures) == (1, 2, {"limit_exceeded": 1})
     assert found.reward_by_role == pytest.approx({"executor": 1.4})
     assert found.reward == pytest.approx(0.7)
-    assert [each[:52] for each in warnings(DIFFERING, LATE)] == ["1 of 6 runs were ended by rollout.limits.wall_s, and"]
+    assert [each[:52] for each in warnings(DIFFERING, LATE)] == ["1 of 6 runs were ended by rollout.limits.wall_s, or "]
 
 
 def test_questions_too_long_for_the_designer_are_counted() -> None:
