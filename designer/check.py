@@ -23,6 +23,8 @@ from sandbox.protocol import Sandbox, over_limit
 from workflow.failures import Finding, LimitExceeded, ProgramFailed, SandboxUnavailable
 from workflow.graph import GraphNode
 
+CHECK = "designer.check:check_payload"
+"""What a jail is asked for, a function of its payload alone."""
 CHECK_CPU_S = 10
 """How long the static check of one program may take in its jail; an ordinary program takes milliseconds."""
 
@@ -161,7 +163,7 @@ class _Checked(BaseModel):
 
 async def _checked(sandbox: Sandbox, payload: dict[str, JsonValue]) -> _Checked:
     try:
-        reply = await sandbox.call("designer.check:check_payload", payload, cpu_s=CHECK_CPU_S)
+        reply = await sandbox.call(CHECK, payload, cpu_s=CHECK_CPU_S)
         return _Checked.model_validate(reply)
     except LimitExceeded as error:
         if error.limit_kind == "wall_s":  # it only computes, and has not been let to

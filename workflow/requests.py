@@ -62,6 +62,7 @@ class CodeRun:
     code: str
     stdin: str = ""
     timeout_s: float | None = None
+    """Of the processor; see `sandbox.host.program_code`."""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from one_jail import in_jail
 
+from designer.check import check_program, check_reply
 from sandbox.protocol import Description
 from speedrun import phases
 from speedrun.arms import Job, arm_settings, bank_texts, in_todays_terms, made_by
@@ -17,6 +18,7 @@ from speedrun.own_programs import without_jails
 from speedrun.settings import SpeedrunSettings
 from speedrun.tuning import factor_of, tuner
 from speedrun.variants import ALONE, ARMS, BASE, COMPARISONS, GATE, HALF, HALVED, RATES, START, STARTS
+from tasks.math import grade_math
 from trainer.config import TrainConfig
 from trainer.config.toml_file import ConfigError
 from workflow.completion import Completion, CompletionRequest, Sampling
@@ -322,3 +324,29 @@ def test_a_jail_that_failed_once_is_asked_for_the_same_program_again(monkeypatch
         return [graph is None for graph in found] + [calls]
 
     assert in_jail(described) == [True, False, False, 2]
+
+
+def test_a_text_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that all attempts have would cost a jail each."""
+    source = next(iter(phases.programs().values())).program
+
+    async def checked(sandbox: Any) -> None:
+        own, asked = without_jails(sandbox, bank_texts()), []
+
+        async def call(target: str, payload: Any, **limits: Any) -> Any:
+            asked.append(target)
+            return await type(sandbox).call(sandbox, target, payload, **limits)
+
+        monkeypatch.setattr(sandbox, "call", call)
+        reports = [await check_program(text, own, "Which?") for text in (source, source, "x = 1", source, "x = 1")]
+        assert len(asked) == 2
+        assert [bool(each.graph) for each in reports] == [True, True, False, True, False]
+        assert reports[0] == reports[3] == await check_program(source, sandbox, "Which?")
+        said = [await check_reply(f"<code>\n{source}</code>", own) for _ in range(2)]
+        assert said[0] == said[1]
+        assert said[0][1].graph == reports[0].graph
+        grades = [await grade_math(own, "x^2", "x * x") for _ in range(2)]
+        assert [each.correct for each in grades] == [True, True]
+        assert len(asked) == 6, "only what depends on nothing else is kept"
+
+    in_jail(checked)
