@@ -53,6 +53,10 @@ def mean_of(seeds: Sequence[Rates]) -> float:
     return fmean(means) if means else nan
 
 
+HELD = "The gate of the instrument held when this was made; [its verdict](gate.json) is of all seeds so far."
+"""Of the gate, on the page of another comparison: seeds may be tried later that say otherwise."""
+
+
 def page_of(
     name: str,
     systems: Sequence[System],
@@ -92,11 +96,7 @@ def page_of(
     if comparison.validity:
         lines += _validity(comparison, systems)
     else:
-        lines += (
-            [*gate(systems)[1], ""]
-            if name == GATE
-            else ["The gate of the instrument holds ([verdict](gate.json)).", ""]
-        )
+        lines += [*gate(systems)[1], ""] if name == GATE else [HELD, ""]
     lines += [
         *_tuned(rates or {}),
         *_budgets(systems),

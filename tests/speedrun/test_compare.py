@@ -10,7 +10,7 @@ import pytest
 from speedrun import compare as comparing
 from speedrun.arms import Job
 from speedrun.kept import Result
-from speedrun.pages import System, gate, moving, page_of
+from speedrun.pages import HELD, System, gate, moving, page_of
 from speedrun.variants import COMPARISONS, START
 from tasks.data.miniature import KINDS
 from trainer.run import StepReport
@@ -81,7 +81,7 @@ def test_the_gate_fails_where_what_is_best_stays_best(before: int, after: int) -
     holds, lines = gated(30, 50, 60, 30, 30, alone=after, before=before)
     assert not holds
     [failed] = [line for line in lines if line.startswith("- NO")]
-    assert failed.startswith("- NO: what is best for a kind of problem becomes another program")
+    assert failed.startswith("- NO: the worse of two programs for a kind of problem is the better one")
 
 
 def test_a_page_shows_intervals_pairs_seeds_kinds_and_designs() -> None:
@@ -210,7 +210,7 @@ def test_a_gate_that_holds_is_not_made_again_for_the_same_instrument(
     found(monkeypatch, executor=50)
     comparing.main(["tree", "--first-seed", "3", "--out", str(tmp_path)])
     assert {job.name for job in asked} > {"executor only", "16x1"}
-    assert "The gate of the instrument holds ([verdict](gate.json))." in (tmp_path / "tree-from-3.md").read_text()
+    assert HELD in (tmp_path / "tree-from-3.md").read_text()
 
     asked.clear()
     comparing.main(["stage-length", "--out", str(tmp_path)])
@@ -251,6 +251,40 @@ def test_a_gate_of_other_seeds_stands_beside_the_first_and_counts(
     found(monkeypatch, executor=50)  # made again with all of these seeds
     comparing.main(["gate", "--seeds", "6", "--out", str(tmp_path)])
     comparing.main(["tree", "--out", str(tmp_path)])
+
+
+def test_seeds_that_are_added_do_not_mend_a_gate_that_failed(
+    asked: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(monkeypatch, executor=31)
+    comparing.main(["gate", "--out", str(tmp_path)])
+    found(monkeypatch, executor=50)
+    comparing.main(["gate", "--seeds", "4", "--out", str(tmp_path)])
+    assert "**The gate holds.**" in (tmp_path / "gate.md").read_text()
+    with pytest.raises(SystemExit, match="the gate fails"):
+        comparing.main(["tree", "--out", str(tmp_path)])
+
+
+def test_pages_of_other_settings_stay_out_of_the_repository_and_say_so(
+    asked: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(monkeypatch, executor=50)
+    pages, out = tmp_path / "pages", tmp_path / "out"
+    monkeypatch.setattr(comparing, "PAGES", pages)
+    settings = tmp_path / "few.json"
+    settings.write_text('{"test_problems": 8}')
+    with pytest.raises(SystemExit, match=r"few.json has other settings than the defaults.*leave out --write"):
+        comparing.main(["gate", "--write", "--settings", str(settings), "--out", str(out)])
+    assert not pages.exists()
+    comparing.main(["gate", "--settings", str(settings), "--out", str(out)])
+    assert "gate --seeds 3 --settings few.json`" in (out / "gate.md").read_text()
+    comparing.main(["tree", "--out", str(out)])  # whose folder has them
+    assert "tree --seeds 3 --settings settings.json`" in (out / "tree.md").read_text()
+    with pytest.raises(SystemExit, match=r"--write: .*settings.json has other settings"):
+        comparing.main(["tree", "--write", "--out", str(out)])
+    assert not pages.exists()
+    comparing.main(["gate", "--write", "--out", str(tmp_path / "plain")])
+    assert "gate --seeds 3`" in (pages / "gate.md").read_text()
 
 
 @pytest.mark.parametrize(
