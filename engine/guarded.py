@@ -21,13 +21,13 @@ async def completed(engine: Engine, request: CompletionRequest) -> Completion:
     """The engine's reply. Raises `EngineFailed` for whatever an engine raises that is no failure of ours, for a call
     that it cancels itself, and for a completion that cannot be. Who is cancelled waits `MINDS_S` at most for an engine
     that does not mind; its call is left behind then."""
-    asked = asyncio.ensure_future(engine.complete(request))
+    asked = asyncio.create_task(_asked(engine, request))
     try:
         await asyncio.wait({asked})
     except asyncio.CancelledError:
         asked.cancel()
-        await asyncio.wait({asked}, timeout=MINDS_S)
         asked.add_done_callback(_forgotten)
+        await asyncio.wait({asked}, timeout=MINDS_S)
         raise
     try:
         completion = asked.result()
@@ -40,6 +40,11 @@ async def completed(engine: Engine, request: CompletionRequest) -> Completion:
     if wrong := impossible(completion):
         raise EngineFailed(engine.name, f"a completion that cannot be: {wrong}. Fix: see the engine")
     return completion
+
+
+async def _asked(engine: Engine, request: CompletionRequest) -> Completion:
+    """An engine that fails before there is anything to await has failed all the same."""
+    return await engine.complete(request)
 
 
 def _forgotten(asked: asyncio.Future[Completion]) -> None:

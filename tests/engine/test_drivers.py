@@ -352,6 +352,22 @@ def test_an_engine_that_ends_for_nobody_holds_nobody(monkeypatch: pytest.MonkeyP
     assert max(asyncio.run(held())) < 5
 
 
+def test_an_engine_that_is_no_coroutine_has_failed() -> None:
+    class Plain(CannedEngine):
+        def complete(self, request: CompletionRequest) -> Any:
+            raise RuntimeError("at once")
+
+    class Nothing(CannedEngine):
+        def complete(self, request: CompletionRequest) -> Any:
+            return None
+
+    for asked, said in ((Plain(lambda request: ""), "at once"), (Nothing(lambda request: ""), "await")):
+        run = drive_async(agent("A"), asked)
+        assert run.failure is not None
+        assert run.failure.kind == "engine_failed"
+        assert said in run.failure.message
+
+
 @both_drivers
 def test_an_engine_failure_ends_the_run_and_cancels_the_others(drive: Driver) -> None:
     log: list[str] = []
