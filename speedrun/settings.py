@@ -92,9 +92,14 @@ class SpeedrunSettings(BaseModel):
 
 
 def written(rl: TrainConfig) -> dict[str, Any]:
-    """But for the data, and for what its schedule never asks for."""
-    unused = {"designer_kl_coefficient"} if rl.schedule == "executor-only" else set[str]()
-    return rl.model_dump(mode="json", exclude_none=True, exclude={"data", *unused})
+    """But for the data, with the KL coefficient of a role that learns alone as that of all, and so for what a schedule
+    never asks for."""
+    own = rl.designer_kl_coefficient
+    if rl.schedule in ("designer-only", "executor-only") and own is not None:
+        of_all = {} if rl.schedule == "executor-only" else {"kl_coefficient": own}
+        changes = {"designer_kl_coefficient": None, "objective": rl.objective.model_copy(update=of_all)}
+        rl = rl.model_copy(update=changes)
+    return rl.model_dump(mode="json", exclude_none=True, exclude={"data"})
 
 
 def sharing(config: TrainConfig, kl_roles: str = "active") -> TrainConfig:

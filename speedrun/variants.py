@@ -57,8 +57,8 @@ RATES = ("5e-5", "1e-4", "4e-4")
 """The learning rates at which sharing is compared."""
 RECIPE = "1e-4"
 """That of the recipe, at which shared policies are compared otherwise."""
-WEAK = "designer_kl_coefficient=0.2"
-"""Two fifths of the recipe's, the Executor's own."""
+WEAK = "objective.kl_coefficient=0.2"
+"""Two fifths of the recipe's."""
 
 
 def _at(rate: str, *overrides: str, **more: Any) -> Arm:
@@ -203,8 +203,7 @@ COMPARISONS: dict[str, Comparison] = {
         ),
         "an arm with half the steps has as many updates of a role as stages give it, and half of the executions and "
         "tokens; coupled with all the steps has twice the updates of both roles, one role alone with all the steps "
-        "twice its own. By trajectory, on one policy, the Executor's replies outweigh the designs by their number. One "
-        "policy that learns both roles at once has a KL coefficient of 0.2, designs that are learned alone one of 0.5",
+        "twice its own. By trajectory, on one policy, the Executor's replies outweigh the designs by their number",
     ),
     "sharing": Comparison(
         "One policy for both roles or two (Table 5)",
