@@ -1,7 +1,7 @@
 """What a speedrun found, as `report.md`, `report.json` and two pictures. Measures nothing itself.
 
-Accuracy has the 95 % interval of `trainer.evaluate.metrics.pass_rate`; "above" is said only where intervals do not
-overlap.
+Accuracy has the 95 % interval of `trainer.evaluate.metrics.pass_rate`. Systems are compared on the same problems
+(`trainer.evaluate.paired`); "above" is said only where McNemar's exact test says so at 95 %.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from pydantic import BaseModel
 from speedrun.settings import SpeedrunSettings
 from speedrun.teacher import AT_ONCE, STEPS
 from tasks.data import KINDS
-from trainer.evaluate import Attempt, PassRate, report_of, shares
+from trainer.evaluate import Attempt, PassRate, mcnemar, mean_interval, report_of, shares
 from trainer.run import METRICS, StepReport
 from viewer.charts import SERIES, Bar, Series, Spec, Steps, bars, lines, png, stages_of
 from workflow.failures import FailureKind
@@ -56,6 +57,24 @@ class SystemResult(BaseModel):
         return [self.accuracy, *(self.by_kind[kind] for kind in KINDS)]
 
 
+class Difference(BaseModel):
+    """How much more often one system is right than another on the same problems, with the 95 % interval."""
+
+    after: str
+    before: str
+    mean: float
+    low: float
+    high: float
+    p_value: float
+    """By McNemar's exact test: the interval alone says too much where few problems differ."""
+
+    @property
+    def told(self) -> str:
+        if self.p_value >= 0.05:
+            return "cannot tell"
+        return "above" if self.mean > 0 else "below"
+
+
 class SpeedrunReport(BaseModel):
     settings: SpeedrunSettings
     rl: dict[str, Any]
@@ -64,6 +83,8 @@ class SpeedrunReport(BaseModel):
     weights: int
     """Of the policy."""
     systems: list[SystemResult]
+    differences: list[Difference]
+    """Of the last two systems, after SFT and after RL, from all that come before."""
     correct: list[float]
     """Share of correct executions at each RL step."""
     ready: list[float]
@@ -100,6 +121,27 @@ def result_of(measured: Measured) -> SystemResult:
     )
 
 
+def differences_of(measured: Sequence[Measured]) -> list[Difference]:
+    """Raises ValueError where two systems attempted different problems, or one of them twice."""
+    return [
+        _difference(after, before)
+        for place, after in enumerate(measured)
+        if after in measured[-2:]
+        for before in measured[:place]
+    ]
+
+
+def _difference(after: Measured, before: Measured) -> Difference:
+    pairs = [{each.problem: each.correct for each in system.attempts} for system in (after, before)]
+    if not len(after.attempts) == len(before.attempts) == len(pairs[0].keys() & pairs[1].keys()):
+        raise ValueError(f"{after.name} and {before.name} are to have one attempt each at the same problems")
+    gains = Counter(right - pairs[1][problem] for problem, right in pairs[0].items())
+    found, p_value = mean_interval(gains.elements()), mcnemar(gains[1], gains[-1])
+    return Difference(
+        after=after.name, before=before.name, mean=found.mean, low=found.low, high=found.high, p_value=p_value
+    )
+
+
 def write_report(
     out: Path, settings: SpeedrunSettings, weights: int, measured: Sequence[Measured], seconds: dict[str, float]
 ) -> Path:
@@ -113,6 +155,7 @@ def write_report(
         machine=_machine(),
         weights=weights,
         systems=[result_of(each) for each in measured],
+        differences=differences_of(measured),
         correct=[step.correct for step in steps],
         ready=[step.ready for step in steps],
         active=[list(step.active) for step in steps],
@@ -185,11 +228,11 @@ def page_of(report: SpeedrunReport) -> str:
         "",
         "![Accuracy](accuracy.png)",
         "",
+        "Differences on the same problems:",
+        "",
         *(
-            f"- {after.name} is {_compared(after.accuracy, before.accuracy)} {before.name}."
-            for place, after in enumerate(report.systems)
-            if after in report.systems[-2:]
-            for before in report.systems[:place]
+            f"- {each.after} less {each.before}: {each.mean:+.3f} [{each.low:+.3f}, {each.high:+.3f}], {each.told}"
+            for each in report.differences
         ),
         "",
         "## How agents work together",
@@ -243,9 +286,3 @@ def _patterns(report: SpeedrunReport) -> list[str]:
 
 def _rate(rate: PassRate) -> str:
     return f"{rate.estimate:.2f} [{rate.low:.2f}, {rate.high:.2f}]"
-
-
-def _compared(after: PassRate, before: PassRate) -> str:
-    if after.low > before.high:
-        return "above"
-    return "below" if after.high < before.low else "not clearly apart from"

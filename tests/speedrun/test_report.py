@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from speedrun.report import (
     Measured,
     SpeedrunReport,
     accuracy_chart,
+    differences_of,
     draw,
     page_of,
     pattern,
@@ -19,6 +21,7 @@ from speedrun.report import (
 )
 from speedrun.settings import SpeedrunSettings
 from tasks.data.miniature import KINDS
+from trainer.evaluate import Attempt
 
 
 def test_patterns_are_structures_tools_and_what_agents_are_told() -> None:
@@ -53,15 +56,16 @@ def test_a_result_sums_up_its_attempts() -> None:
 
 def report(*right: int) -> SpeedrunReport:
     """Systems that are right on so many of 100 problems of each kind."""
+    measured = [
+        Measured(f"system {place}", attempts(dict.fromkeys(KINDS, count), of=100)) for place, count in enumerate(right)
+    ]
     return SpeedrunReport(
         settings=SpeedrunSettings(seed=3, overrides=("steps=2", 'schedule="coupled"')),
         rl={},
         machine="2 cores",
         weights=1_250_000,
-        systems=[
-            result_of(Measured(f"system {place}", attempts(dict.fromkeys(KINDS, count), of=100)))
-            for place, count in enumerate(right)
-        ],
+        systems=[result_of(each) for each in measured],
+        differences=differences_of(measured),
         correct=[0.25, 0.5],
         ready=[1.0, 0.9],
         active=[["executor"], ["designer"]],
@@ -69,17 +73,40 @@ def report(*right: int) -> SpeedrunReport:
     )
 
 
-def test_the_page_says_above_only_where_intervals_do_not_overlap() -> None:
+def test_systems_are_compared_on_the_same_problems() -> None:
     page = page_of(report(50, 51, 80, 10))
-    told = [line for line in page.splitlines() if line.startswith("- system")]
+    told = [re.sub(r"\[.*\]", "[]", line) for line in page.splitlines() if line.startswith("- system")]
     assert told == [
-        "- system 2 is above system 0.",
-        "- system 2 is above system 1.",
-        "- system 3 is below system 0.",
-        "- system 3 is below system 1.",
-        "- system 3 is below system 2.",
+        "- system 2 less system 0: +0.300 [], above",
+        "- system 2 less system 1: +0.290 [], above",
+        "- system 3 less system 0: -0.400 [], below",
+        "- system 3 less system 1: -0.410 [], below",
+        "- system 3 less system 2: -0.700 [], below",
     ]
-    assert "- system 2 is not clearly apart from system 0." in page_of(report(50, 10, 51, 80))
+    # Of 400 problems 4 are right that were not, which chance does once in eight times; 8, once in 128.
+    few, more = report(50, 51).differences[0], report(50, 52).differences[0]
+    assert (few.mean, few.p_value, few.told) == (0.01, 0.125, "cannot tell")
+    assert (more.mean, more.told) == (0.02, "above")
+    assert more.p_value == pytest.approx(2**-7)
+    assert few.low > 0, "its interval alone would say too much"
+    # As many the one way as the other.
+    right = attempts({"sum": 50}, of=100)
+    turned = [attempt(n, "sum", n >= 50) for n in range(100)]
+    (found,) = differences_of([Measured("one", right), Measured("other", turned)])
+    assert (found.after, found.before, found.mean, found.told) == ("other", "one", 0, "cannot tell")
+    assert found.high == pytest.approx(0.196, abs=0.02), "1.96 standard errors of 1 or -1, a hundred times"
+
+
+@pytest.mark.parametrize(
+    "others", [attempts({"sum": 5}, of=9), attempts({"chain": 5}, of=10), [attempt(0, "sum", True)] * 10]
+)
+def test_systems_that_attempted_other_problems_are_not_compared(others: list[Attempt]) -> None:
+    with pytest.raises(ValueError, match="SFT and agent are to have one attempt each at the same problems"):
+        differences_of([Measured("agent", attempts({"sum": 5}, of=10)), Measured("SFT", others)])
+
+
+def test_the_page_says_how_the_run_was_made() -> None:
+    page = page_of(report(50, 51, 80, 10))
     assert "1.25 million weights" in page
     assert "`python -m speedrun --seed 3 steps=2 'schedule=\"coupled\"'` on 2 cores; one run." in page
     assert "| cold start | 20 |\n| evaluation | 40 |\n| all | 60 |" in page

@@ -42,6 +42,7 @@ def speedrun(out: Path, settings: SpeedrunSettings) -> Path:
         settings=settings,
         weights=7,
         systems=[],
+        differences=[],
         correct=[0.5],
         ready=[1.0],
         active=[["executor"]],
