@@ -38,6 +38,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.thorough,
     pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(not (BROWSER and DRIVER), reason="chromium and chromium-driver are not installed"),
 ]
