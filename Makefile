@@ -8,7 +8,7 @@
 # make test-cluster  training on Ray, with DeepSpeed's ranks and the real vLLM on CPUs (Python 3.11)
 # make test-bench-gpu  the benchmarks for GPUs with tiny shapes, on CPUs
 # make bench-sandbox  runs per second of every sandbox, next to its peers
-# make speedrun  a Designer and an Executor from nothing, trained and measured; 15 to 20 minutes on two cores
+# make speedrun  a Designer and an Executor from nothing, trained and measured; about 20 minutes on two cores
 # make speedrun-lm  the same with a language model that others have trained; STEPS=3 takes under an hour on two cores
 # make speedrun-full  the paper's comparisons, three seeds each: a night
 # make mutants  which changes to the trainer its fast tests do not see; hours

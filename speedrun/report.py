@@ -124,10 +124,7 @@ def result_of(measured: Measured) -> SystemResult:
 def differences_of(measured: Sequence[Measured]) -> list[Difference]:
     """Raises ValueError where two systems attempted different problems, or one of them twice."""
     return [
-        _difference(after, before)
-        for place, after in enumerate(measured)
-        if after in measured[-2:]
-        for before in measured[:place]
+        _difference(after, before) for place, after in list(enumerate(measured))[-2:] for before in measured[:place]
     ]
 
 
