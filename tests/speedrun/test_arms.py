@@ -93,12 +93,18 @@ def test_a_factor_multiplies_the_learning_rates_that_an_arm_does_not_name() -> N
 
 
 def test_what_a_schedule_never_asks_for_is_no_part_of_a_run() -> None:
-    def asked(name: str, coefficient: float) -> dict[str, Any]:
-        settings = SpeedrunSettings(overrides=(f"designer_kl_coefficient={coefficient}",))
+    def asked(name: str, coefficient: float, key: str = "designer_kl_coefficient") -> dict[str, Any]:
+        settings = SpeedrunSettings(overrides=(f"{key}={coefficient}",))
         return arm_settings(settings, ARMS[name]).recipe()
 
     assert asked("executor only", 1) == asked("executor only", 2)
     assert asked("designer only", 1) != asked("designer only", 2)
+    # Who designs alone has one coefficient, under either name; where the Executor learns, too, they are two.
+    assert asked("designer only", 1) == asked("designer only", 1, "objective.kl_coefficient")
+    assert asked("executor only", 1) != asked("executor only", 1, "objective.kl_coefficient")
+    for name in ("stagewise", "coupled"):
+        assert asked(name, 1) != asked(name, 2)
+        assert asked(name, 1) != asked(name, 1, "objective.kl_coefficient")
 
 
 def test_each_job_has_a_folder_of_its_own(tmp_path: Path) -> None:
