@@ -34,6 +34,7 @@ from workflow import AgentNode, Context, EnsembleNode, Workflow, create_simple_c
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Usage
 from workflow.limits import Limits
 from workflow.nodes import WorkflowNode
+from workflow.place import Place
 from workflow.requests import AgentCall, AgentReply, Leaf, NodeCall, Report
 from workflow.scheduler import Scheduler
 
@@ -131,7 +132,7 @@ class Untraced(Session):
     def report(self, path: str, report: Report) -> None:
         pass
 
-    async def serve(self, key: str, path: str, request: Leaf) -> AgentReply:
+    async def serve(self, key: str, path: str, request: Leaf, place: Place = ()) -> AgentReply:
         assert isinstance(request, AgentCall)
         completion = await self.engine.complete(CompletionRequest(messages=request.messages, tools=request.tools))
         return AgentReply(completion.text, completion.finish_reason)

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import Any
 
 from engine.authorship_of_actions import Actions
 from workflow.answers import Domain, code_answers, final_answer, math_answers
 from workflow.completion import ChatMessage
+from workflow.place import Place
 from workflow.text import (
     blocks,
     boxes,
@@ -63,7 +65,65 @@ class Said:
 
 
 class Authorship:
-    """Hears the replies of one run in the order in which they end; `of(answer)` names the agent.
+    """Hears the replies of one run as they end; `of(answer)` names the agent.
+
+    Who is heard before whom follows from `place`, not from what came first, but for a game that is being played: there
+    the order in which actions came is what happened.
+    """
+
+    def __init__(self, question: str = "", *, plays: bool = False) -> None:
+        """`plays`: whether the run plays a game, so that its answer is an action."""
+        self._question, self._plays = question, plays
+        self._told: list[tuple[Place, Callable[[_Reader], None]]] = []
+        self._playing = _Reader(question, plays=True) if plays else None
+        self._has_acted = False
+
+    def heard(
+        self,
+        agent: str,
+        messages: Sequence[ChatMessage],
+        reply: str,
+        tools: Sequence[dict[str, Any]] = (),
+        place: Place = (),
+    ) -> None:
+        """A reply to these turns, by an agent that was shown these tools."""
+        self._tell(place, lambda reader: reader.heard(agent, messages, reply, tools))
+
+    def ran(self, code: str, stdout: str, stdin: str = "", place: Place = ()) -> None:
+        """What code printed: an agent's own, where the agent wrote the code, and it was given nothing to repeat."""
+        self._tell(place, lambda reader: reader.ran(code, stdout, stdin))
+
+    def seen(self, text: str) -> None:
+        """What the host has said of the game."""
+        self._tell((), lambda reader: reader.seen(text))
+
+    def of_action(self, text: str, *, commit: bool = False) -> str | None:
+        """The agent one of whose replies acts in a game as this text does, or whose code printed it, the latest first.
+        With `commit` that reply is used up: it acts once."""
+        self._has_acted |= commit
+        return self._playing.of_action(text, commit=commit) if self._playing is not None else None
+
+    def of(self, answer: str) -> str | None:
+        """The agent that gave this answer, the latest first; None where no agent did.
+
+        Of a game it is an action (`of_action`). Where nothing could be graded, the whole text counts, or its lines
+        (nodes drop lines that echo a prompt), or its delivery; that looks through the latest `SEARCHED` characters.
+        """
+        if self._playing is not None and self._has_acted:
+            return self._playing.of(answer)
+        reader = _Reader(self._question, plays=self._plays)
+        for _, tell in sorted(self._told, key=itemgetter(0)):
+            tell(reader)
+        return reader.of(answer)
+
+    def _tell(self, place: Place, tell: Callable[[_Reader], None]) -> None:
+        self._told.append((place, tell))
+        if self._playing is not None:
+            tell(self._playing)
+
+
+class _Reader:
+    """Hears replies one after another.
 
     An agent's own words are its reply without what it repeats from its instructions. Instructions are all that stands
     in its turns and tools, whatever the role, and is neither in the question, nor in earlier own words, nor printed by
@@ -72,8 +132,7 @@ class Authorship:
     hold this very code.
     """
 
-    def __init__(self, question: str = "", *, plays: bool = False) -> None:
-        """`plays`: whether the run plays a game, so that its answer is an action."""
+    def __init__(self, question: str, *, plays: bool) -> None:
         self._actions = Actions(question) if plays else None
         self._said: list[Said] = []
         self._codes: dict[str, str] = {}
@@ -88,10 +147,7 @@ class Authorship:
         """Texts whose code may be repeated, as `_even` makes them: what agents wrote, and the question."""
         self._show(question)
 
-    def heard(
-        self, agent: str, messages: Sequence[ChatMessage], reply: str, tools: Sequence[dict[str, Any]] = ()
-    ) -> None:
-        """A reply to these turns, by an agent that was shown these tools."""
+    def heard(self, agent: str, messages: Sequence[ChatMessage], reply: str, tools: Sequence[dict[str, Any]]) -> None:
         reply = reply[-MAX_READ:]
         told = [*(turn["content"] for turn in messages), *_texts_in(tools)]
         echoes = echoed_lines(reply, told) - self._lines
@@ -125,8 +181,7 @@ class Authorship:
             own += [body for body in solutions if not self._is_told(body, even)]
             self._shown += [_even(body) for body in own[-REPEATABLE:]]
 
-    def ran(self, code: str, stdout: str, stdin: str = "") -> None:
-        """What code printed: an agent's own, where the agent wrote the code, and it was given nothing to repeat."""
+    def ran(self, code: str, stdout: str, stdin: str) -> None:
         agent = self._codes.get(code.strip())
         if not stdin and agent is not None:
             self._show(stdout[-MAX_PRINTED:])
@@ -134,11 +189,6 @@ class Authorship:
             self._actions.ran(agent if not stdin else None, stdout)
 
     def of(self, answer: str) -> str | None:
-        """The agent that gave this answer, the latest first; None where no agent did.
-
-        Of a game it is an action (`of_action`). Where nothing could be graded, the whole text counts, or its lines
-        (nodes drop lines that echo a prompt), or its delivery; that looks through the latest `SEARCHED` characters.
-        """
         if self._actions is not None:
             return self._actions.of(answer, commit=False)
         wanted: list[tuple[Domain, str]] = [
@@ -160,13 +210,10 @@ class Authorship:
                 return said.agent
         return None
 
-    def of_action(self, text: str, *, commit: bool = False) -> str | None:
-        """The agent one of whose replies acts in a game as this text does, or whose code printed it, the latest first.
-        With `commit` that reply is used up: it acts once."""
+    def of_action(self, text: str, *, commit: bool) -> str | None:
         return self._actions.of(text, commit) if self._actions is not None else None
 
     def seen(self, text: str) -> None:
-        """What the host has said of the game."""
         if self._actions is not None:
             self._actions.seen(text)
 

@@ -43,7 +43,7 @@ async def drive(scheduler: Scheduler, session: Session) -> Any:
             if len(issued) == 1:
                 # Nothing else is under way: no task is needed to wait for one reply.
                 alone = issued[0]
-                scheduler.reply(alone.key, await session.serve(alone.key, alone.path, alone.request))
+                scheduler.reply(alone.key, await session.serve(alone.key, alone.path, alone.request, alone.place))
                 issued = _admitted(scheduler.take(), session)
             else:
                 issued = await _serve_together(issued, scheduler, session)
@@ -73,7 +73,7 @@ async def _serve_together(issued: list[Issued], scheduler: Scheduler, session: S
     try:
         while (serving or len(issued) > 1) and not scheduler.done:
             for each in issued:
-                task = loop.create_task(session.serve(each.key, each.path, each.request))
+                task = loop.create_task(session.serve(each.key, each.path, each.request, each.place))
                 serving[task] = each.key
                 task.add_done_callback(on_done)
             if not finished:

@@ -35,6 +35,7 @@ from workflow.completion import (
 from workflow.failures import Failure, MetaAgentError, ProgramFailed
 from workflow.game import Game
 from workflow.limits import Limits
+from workflow.place import Place
 from workflow.requests import (
     Act,
     AgentCall,
@@ -54,7 +55,6 @@ from workflow.trace import (
     Answered,
     CodeRan,
     Delivered,
-    EnvironmentStepped,
     Event,
     LimitHit,
     Printed,
@@ -179,10 +179,9 @@ class Session:
         self._calling: dict[str, AgentTurn] = {}
         self._run: Run | None = None
         self._authorship = Authorship(question, plays=game is not None)
-        self._playing = PlayedGame(game, self._authorship, self._stepping, self._played)
+        self._playing = PlayedGame(game, self._authorship, self._stepping, self._record)
         self._record(
             RunStarted(
-                t=self.elapsed,
                 run_id=secrets.token_hex(8),
                 question=question,
                 program=program,
@@ -199,13 +198,10 @@ class Session:
         return self.clock.elapsed
 
     def _record(self, event: Event) -> None:
+        event.t = self.elapsed
         self.events.append(event)
         if self._sink is not None:
             self._sink(event)
-
-    def _played(self, event: EnvironmentStepped) -> None:
-        event.t = self.elapsed
-        self._record(event)
 
     def driven(self, settled: Callable[[SteppingEngine], Awaitable[None]]) -> None:
         """Told before the first request by who drives the run how to wait until it has settled: see
@@ -225,21 +221,17 @@ class Session:
                 raise ProgramFailed("PromptTooLong", f"{reason}; hand on deliveries, not whole transcripts")
         else:
             if isinstance(request, ToolCall):
-                self._record(
-                    ToolCalled(
-                        t=self.elapsed, path=path, agent=request.agent, name=request.name, arguments=request.arguments
-                    )
-                )
+                self._record(ToolCalled(path=path, agent=request.agent, name=request.name, arguments=request.arguments))
             self._counter.spend("tool_calls", 1)
 
-    def serve(self, key: str, path: str, request: Leaf) -> Coroutine[Any, Any, Any]:
+    def serve(self, key: str, path: str, request: Leaf, place: Place = ()) -> Coroutine[Any, Any, Any]:
         """Answer one admitted request. Raises `LimitExceeded` or `EngineFailed`, which end the run."""
         if isinstance(request, AgentCall):
-            return self._agent_call(key, path, request)
+            return self._agent_call(key, path, request, place)
         if isinstance(request, ToolCall):
             return self._tool_call()
         if isinstance(request, CodeRun):
-            return self._code_run(key, path, request)
+            return self._code_run(key, path, request, place)
         if isinstance(request, (Observe, Act)):
             return self._playing.serve(key, path, request)
         raise TypeError(f"{type(request).__name__} is a report, not a request")
@@ -247,7 +239,7 @@ class Session:
     async def _tool_call(self) -> ToolReply:
         return ToolReply()
 
-    async def _agent_call(self, key: str, path: str, call: AgentCall) -> AgentReply:
+    async def _agent_call(self, key: str, path: str, call: AgentCall, place: Place) -> AgentReply:
         sampling = self._sampling_of(call)
         if sampling.seed is None:
             sampling = sampling.with_seed(call_seed(self.seed, key))
@@ -272,6 +264,7 @@ class Session:
             tools=request.tools,
             sampling=sampling,
             overruled=_overruled(call.sampling, sampling) if call.sampling else None,
+            place=place,
         )
         if self._asking is not None:
             self._asking(self._calling[key])
@@ -309,14 +302,13 @@ class Session:
         turn = self._calling.pop(key, None)
         if turn is None:
             return
-        now = self.elapsed
-        turn.t, turn.duration_s = now, round(now - turn.t, 6)
+        turn.duration_s = round(self.elapsed - turn.t, 6)
         turn.completion, turn.error = completion, error
         if completion is not None:
-            self._authorship.heard(turn.agent, turn.messages, completion.text, turn.tools)
+            self._authorship.heard(turn.agent, turn.messages, completion.text, turn.tools, turn.place)
         self._record(turn)
 
-    async def _code_run(self, key: str, path: str, request: CodeRun) -> CodeReply:
+    async def _code_run(self, key: str, path: str, request: CodeRun, place: Place) -> CodeReply:
         started = time.monotonic()
         if self._code_runner is None:
             raise ProgramFailed("PermissionError", "this run has no code runner")
@@ -325,10 +317,9 @@ class Session:
                 reply = await self._code_runner(request)
         else:
             reply = await self._stepping.run_code(key, request)
-        self._authorship.ran(request.code, reply.stdout, request.stdin)
+        self._authorship.ran(request.code, reply.stdout, request.stdin, place)
         self._record(
             CodeRan(
-                t=self.elapsed,
                 path=path,
                 code=request.code,
                 stdin=request.stdin,
@@ -344,13 +335,10 @@ class Session:
     def report(self, path: str, report: Report) -> None:
         """Record what the program says it did; it changes no count."""
         if isinstance(report, Delivery):
-            self._record(
-                Delivered(t=self.elapsed, path=path, agent=report.agent, text=report.text, source=report.source)
-            )
+            self._record(Delivered(path=path, agent=report.agent, text=report.text, source=report.source))
         elif isinstance(report, ToolResult):
             self._record(
                 ToolReturned(
-                    t=self.elapsed,
                     path=path,
                     agent=report.agent,
                     name=report.name,
@@ -360,7 +348,7 @@ class Session:
             )
 
     def printed(self, text: str) -> None:
-        self._record(Printed(t=self.elapsed, text=text))
+        self._record(Printed(text=text))
         self._output.append(text)
         self._counter.spend("output_bytes", len(text.encode(errors="replace")))
 
@@ -379,14 +367,12 @@ class Session:
         source = None
         if failure is not None and failure.kind == "limit_exceeded":
             fields = failure.fields
-            self._record(
-                LimitHit(t=self.elapsed, limit_kind=fields["limit_kind"], limit=fields["limit"], used=fields["used"])
-            )
+            self._record(LimitHit(limit_kind=fields["limit_kind"], limit=fields["limit"], used=fields["used"]))
         if answer is not None:
             source = self._authorship.of(answer)
-            self._record(Answered(t=self.elapsed, text=answer, from_agent=source))
+            self._record(Answered(text=answer, from_agent=source))
         usage = Usage.total(turn.completion.usage for turn in turns if turn.completion is not None)
-        self._record(RunEnded(t=self.elapsed, failure=failure, usage=usage))
+        self._record(RunEnded(failure=failure, usage=usage))
         self._run = Run(
             answer=answer,
             answer_from=source,

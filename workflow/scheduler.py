@@ -3,7 +3,8 @@
 Every driver (sync, async, jail, replay, search) is a small loop around a `Scheduler`. It keeps one stack of
 generators per branch, so nodes nest and run side by side to any depth. Each issued request has a `key` that
 depends only on the program and its replies, not on the order of arrival: the path of nodes, branch indices
-included, then `#` and how often that path has asked before. No threads, no async, no clock.
+included, then `#` and how often that path has asked before. Its `place` says where it would stand if branches ran one
+after another (`workflow.place`). No threads, no async, no clock.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from workflow.place import Place
 from workflow.requests import LEAVES, Delivery, Leaf, NodeCall, Parallel, Request, Steps, ToolResult
 
 MAX_DEPTH = 5_000
@@ -30,6 +32,7 @@ class Issued:
     key: str
     path: str
     request: Leaf
+    place: Place = ()
 
 
 @dataclass(slots=True)
@@ -48,6 +51,14 @@ class _Branch:
     """The branch that waits for this one and others, if any."""
     level: int = 0
     """How many nodes are above this branch."""
+    place: Place = ()
+    """Where it was forked."""
+    steps: int = 0
+    """How often it has asked or forked."""
+
+    def next_place(self) -> Place:
+        self.steps += 1
+        return (*self.place, self.steps)
 
 
 class Scheduler:
@@ -142,7 +153,7 @@ class Scheduler:
                         return
                     value = []
                 elif isinstance(request, LEAVES):
-                    key = self._issue(frame.path, request)
+                    key = self._issue(branch, frame.path, request)
                     if key:
                         self._waiting[key] = branch
                         return
@@ -167,14 +178,14 @@ class Scheduler:
             raise TypeError(f"{type(node).__name__} {name!r}: steps returned {type(steps).__name__}, not a generator")
         branch.frames.append(_Frame(steps, f"{path}/{name}{index}" if path else f"{name}{index}"))
 
-    def _issue(self, path: str, request: Leaf) -> str:
+    def _issue(self, branch: _Branch, path: str, request: Leaf) -> str:
         if isinstance(request, (Delivery, ToolResult)):
             self._issued.append(Issued("", path, request))
             return ""
         count = self._asked.get(path, 0)
         self._asked[path] = count + 1
         key = f"{path}#{count}"
-        self._issued.append(Issued(key, path, request))
+        self._issued.append(Issued(key, path, request, branch.next_place()))
         return key
 
     def _fork(self, parent: _Branch, path: str, request: Parallel) -> bool:
@@ -184,6 +195,7 @@ class Scheduler:
         """
         outcomes: list[Any] = [None] * len(request.calls)
         left = len(request.calls)
+        place = parent.next_place()
 
         def done(index: int) -> Callable[[Any, Exception | None], None]:
             def store(value: Any, error: Exception | None) -> None:
@@ -196,7 +208,8 @@ class Scheduler:
             return store
 
         for index, call in enumerate(request.calls):
-            branch = _Branch(done(index), parent=parent, level=parent.level + len(parent.frames))
+            level = parent.level + len(parent.frames)
+            branch = _Branch(done(index), parent=parent, level=level, place=(*place, index))
             error: Exception | None = None
             try:
                 self._enter(branch, path, call, f"[{index}]")

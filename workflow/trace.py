@@ -18,6 +18,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from workflow.completion import ChatMessage, Completion, OwnSampling, Sampling, Usage
 from workflow.failures import Failure, LimitKind
 from workflow.limits import Limits
+from workflow.place import Place
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +64,8 @@ class AgentTurn(_Event):
     new training sample (decision 6): a first turn, an engine without token ids, or a template that cannot extend."""
     error: str | None = None
     duration_s: float = 0.0
+    place: Place = ()
+    """Independent of the order of arrival, too. Empty in traces from before it was kept."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -342,7 +345,8 @@ class Trace(BaseModel):
 
     @property
     def agent_turns(self) -> list[AgentTurn]:
-        return [event for event in self.events if isinstance(event, AgentTurn)]
+        """In the order of a run whose branches follow one another; `events` are in the order in which they ended."""
+        return sorted((event for event in self.events if isinstance(event, AgentTurn)), key=lambda turn: turn.place)
 
     @property
     def usage(self) -> Usage:

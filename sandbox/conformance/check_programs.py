@@ -40,6 +40,7 @@ async def agents_are_asked_side_by_side(subject: Subject) -> None:
     assert (run.failure, run.answer, run.answer_from) == (None, "Judge: \\boxed{5}", "Judge")
     assert engine.most_at_once == 3
     assert [request.agent for request in engine.asked] == ["A", "BB", "CCC", "Judge"]
+    assert [turn.place for turn in run.trace.agent_turns] == [(1, 0, 1), (1, 1, 1), (1, 2, 1), (2,)]
 
 
 @check("programs")

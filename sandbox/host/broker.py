@@ -20,6 +20,7 @@ from workflow.environment import Observation
 from workflow.failures import Failure, Finding, LimitExceeded, ProgramFailed, ProgramRejected
 from workflow.graph import GraphNode
 from workflow.labels import HIDDEN, label_problem
+from workflow.place import Place
 from workflow.requests import (
     Act,
     AgentCall,
@@ -32,6 +33,7 @@ from workflow.requests import (
     ToolReply,
     ToolResult,
 )
+from workflow.scheduler import MAX_DEPTH
 
 MAX_TRAFFIC_MB = 64
 """What a program's frames may weigh in all, in MiB (see `frames.weigh`); prints have the tighter `output_bytes`."""
@@ -53,6 +55,7 @@ _Path = Annotated[str, Field(max_length=4096), AfterValidator(_one_line)]
 class _Requested(BaseModel):
     key: _Path = ""
     path: _Path = ""
+    place: Annotated[Place, Field(max_length=2 * MAX_DEPTH)] = ()
 
     @model_validator(mode="after")
     def _has_a_name(self) -> _Requested:
@@ -281,7 +284,7 @@ class Broker:
 
     async def _answer(self, message: _Request) -> None:
         try:
-            reply = await self._session.serve(message.key, message.path, message.request)
+            reply = await self._session.serve(message.key, message.path, message.request, message.place)
             kind = _KINDS[type(reply)]
             fields = {name: getattr(reply, name) for name in reply.__dataclass_fields__}
             self._tasks.pop(message.key, None)

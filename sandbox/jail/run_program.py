@@ -211,7 +211,8 @@ class _Program:
                 self.asked.append(issued)
             return
         fields = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
-        self.channel.send({"op": type(request).__name__, "key": issued.key, "path": issued.path, "request": fields})
+        head = {"op": type(request).__name__, "key": issued.key, "path": issued.path, "place": issued.place}
+        self.channel.send({**head, "request": fields})
 
     def receive(self) -> tuple[str, Any]:
         if self.describing:

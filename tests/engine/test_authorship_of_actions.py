@@ -11,7 +11,7 @@ import pytest
 from fake_engines import CannedEngine
 
 from engine import run_workflow
-from engine.authorship import RUNNABLE, Authorship
+from engine.authorship import RUNNABLE, Authorship, _Reader
 from tasks.environments import begins, problem_of
 from tasks.problems import SudokuLevel
 from workflow import AgentNode, Context, Workflow, WorkflowNode
@@ -315,13 +315,13 @@ def test_long_texts_are_read_from_their_end() -> None:
 
 def test_a_thousand_pieces_of_code_are_not_each_looked_for_in_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    plain = Authorship._is_told
+    plain = _Reader._is_told
 
-    def counted(self: Authorship, code: str, shown: list[str]) -> bool:
+    def counted(self: _Reader, code: str, shown: list[str]) -> bool:
         looked.append(code)
         return plain(self, code, shown)
 
-    monkeypatch.setattr(Authorship, "_is_told", counted)
+    monkeypatch.setattr(_Reader, "_is_told", counted)
     fences = [f"```python\nprint({number})\n```" for number in range(1000)]
     authorship = heard(("Code.", "\n".join(fences)))
     assert len(looked) <= RUNNABLE + 10

@@ -66,7 +66,7 @@ def drive_over_a_channel(node: WorkflowNode, engine: Engine, **options: Any) -> 
             session.report(issued.path, request)
             return
         session.admit(issued.path, request)
-        future = asyncio.run_coroutine_threadsafe(session.serve(issued.key, issued.path, request), loop)
+        future = asyncio.run_coroutine_threadsafe(session.serve(issued.key, issued.path, request, issued.place), loop)
         future.add_done_callback(lambda done: done.cancelled() or replies.put((issued.key, done)))
         open_calls.append(future)
 

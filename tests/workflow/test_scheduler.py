@@ -5,6 +5,7 @@ import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from workflow import (
     WorkflowNode,
 )
 from workflow.bridge import as_steps
+from workflow.place import Place, could_see
 from workflow.requests import AgentCall, AgentReply, NodeCall, Parallel, Steps, ToolCall, ToolReply
 from workflow.scheduler import Issued, Scheduler
 
@@ -98,6 +100,9 @@ class Played:
     outcome: str = ""
     asked: dict[str, str] = field(default_factory=dict)
     replies: list[tuple[str, Any]] = field(default_factory=list)
+    places: dict[str, Place] = field(default_factory=dict)
+    had: dict[str, set[str]] = field(default_factory=dict)
+    """For each key those that had a reply when it was asked."""
     open_after: list[set[str]] = field(default_factory=list)
     """The keys that wait for a reply, after 0, 1, 2, ... replies."""
 
@@ -109,7 +114,8 @@ def give(scheduler: Scheduler, key: str, reply: Any) -> None:
         scheduler.reply(key, reply)
 
 
-def play(node: WorkflowNode, salt: int, pick: Callable[[list[str]], str]) -> Played:
+def play(node: WorkflowNode, salt: int, pick: Callable[[list[str]], str], by_place: bool = False) -> Played:
+    """`by_place`: what waits is picked from in the order of places, not of arrival."""
     played = Played()
     scheduler = Scheduler(node.steps(Context.for_question("Q?")))
     waiting: dict[str, Issued] = {}
@@ -118,11 +124,13 @@ def play(node: WorkflowNode, salt: int, pick: Callable[[list[str]], str]) -> Pla
             if issued.key:
                 assert issued.key not in played.asked, "a key was used twice"
                 played.asked[issued.key] = repr(issued.request)
+                played.places[issued.key] = issued.place
+                played.had[issued.key] = {key for key, _ in played.replies}
                 waiting[issued.key] = issued
         played.open_after.append(set(waiting))
         if scheduler.done:
             break
-        key = pick(list(waiting))
+        key = pick(sorted(waiting, key=played.places.__getitem__) if by_place else list(waiting))
         reply = answer(waiting.pop(key), salt)
         played.replies.append((key, reply))
         give(scheduler, key, reply)
@@ -144,7 +152,24 @@ def test_keys_requests_and_result_do_not_depend_on_the_order_of_replies(
     for pick in (order.choice, order.choice, lambda keys: keys[-1]):
         other = play(node, salt, pick)
         assert other.asked == first_come.asked
+        assert other.places == first_come.places
         assert other.outcome == first_come.outcome
+
+
+@settings(deadline=None)
+@given(programs, st.integers(0, 99), st.randoms(use_true_random=False))
+def test_places_are_the_order_of_branches_that_follow_one_another(
+    node: WorkflowNode, salt: int, order: random.Random
+) -> None:
+    in_turn = play(node, salt, lambda keys: keys[0], by_place=True)
+    assert [key for key, _ in in_turn.replies] == sorted(in_turn.places, key=in_turn.places.__getitem__)
+    assert len(set(in_turn.places.values())) == len(in_turn.places)
+    backwards = play(node, salt, lambda keys: keys[-1], by_place=True)
+    shuffled = play(node, salt, order.choice)
+    for later, earlier in permutations(in_turn.places, 2):
+        sees = could_see(in_turn.places[later], in_turn.places[earlier])
+        assert sees == (earlier in in_turn.had[later] and earlier in backwards.had[later])
+        assert not sees or earlier in shuffled.had[later]
 
 
 @settings(deadline=None)

@@ -18,6 +18,7 @@ from tasks.grading import grade
 from tasks.problems import Problem
 from workflow.agent import DELIVERY_REQUEST, FROM, content_after
 from workflow.answers import final_answer
+from workflow.place import could_see
 from workflow.text import blocks, delivery, strip_echo
 from workflow.trace import AgentTurn, EnvironmentStepped, Rewarded, RewardTerm
 
@@ -116,7 +117,7 @@ def delivery_format(turns: Iterable[AgentTurn]) -> tuple[float, str]:
     handed_on = [
         talk
         for number, talk in enumerate(talks)
-        if _prompt(talk[0]).endswith(_ASKED) or any(_shows(later[0], talk[0].agent) for later in talks[number + 1 :])
+        if _prompt(talk[0]).endswith(_ASKED) or any(_shows(later[0], talk[0]) for later in talks[number + 1 :])
     ]
     if not handed_on:
         return 1.0, "no agent hands anything on"
@@ -143,9 +144,10 @@ def _prompt(turn: AgentTurn) -> str:
     return "\n\n".join(message["content"] for message in turn.messages if message["role"] == "user")
 
 
-def _shows(turn: AgentTurn, sender: str) -> bool:
-    """Whether an agent is shown a message of another one."""
-    return turn.agent != sender and FROM.format(sender=sender) in _prompt(turn)
+def _shows(turn: AgentTurn, sent: AgentTurn) -> bool:
+    """Whether an agent is shown a message of another one that had come by then."""
+    is_other = turn.agent != sent.agent and could_see(turn.place, sent.place)
+    return is_other and FROM.format(sender=sent.agent) in _prompt(turn)
 
 
 def _said(talk: list[AgentTurn]) -> str:

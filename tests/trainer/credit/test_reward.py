@@ -1,7 +1,10 @@
 """The reward of a run, worked out from MetaAgent-X, Eq. 10, on runs of real workflows graded in real jails."""
 
 import asyncio
+import random
+import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -27,10 +30,13 @@ from workflow import (
     Workflow,
     WorkflowNode,
 )
-from workflow.completion import Completion, CompletionRequest, Usage
+from workflow.agent import FROM
+from workflow.completion import ChatMessage, Completion, CompletionRequest, Usage
 from workflow.environment import Environment
 from workflow.failures import EngineFailed, LimitExceeded, ProgramFailed, ProgramRejected, SandboxUnavailable
 from workflow.limits import Limits
+from workflow.place import Place
+from workflow.requests import NodeCall, Parallel, Steps
 from workflow.trace import AgentTurn, Rewarded, RewardTerm, Trace
 
 InJail = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
@@ -447,6 +453,115 @@ def test_a_conversation_is_one_message(replies: list[str], kept: int) -> None:
         ["Solver"] * 2,
         ["Last"],
     ]
+
+
+class Held:
+    """Answers what waits in an order of its own, each once the run has gone on as far as it can."""
+
+    name = "held"
+
+    def __init__(self, reply: Callable[[CompletionRequest], str], pick: Callable[[list[str]], str]) -> None:
+        self.reply, self.pick = reply, pick
+        self.waiting: dict[str, asyncio.Event] = {}
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        self.waiting[request.key] = asyncio.Event()
+        if len(self.waiting) == 1:
+            asyncio.get_running_loop().create_task(self.release())
+        await self.waiting[request.key].wait()
+        return Completion(text=self.reply(request), usage=Usage(prompt_tokens=1, completion_tokens=1))
+
+    async def release(self) -> None:
+        while self.waiting:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            key = self.pick(sorted(self.waiting))
+            self.waiting.pop(key).set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+BOXED_7 = r"<delivery>So it is \boxed{7}</delivery>"
+
+
+class Lines(WorkflowNode):
+    """Lines of agents side by side, then one more."""
+
+    def __init__(self, lines: list[WorkflowNode], last: WorkflowNode) -> None:
+        super().__init__("lines")
+        self.lines, self.last = lines, last
+
+    def steps(self, context: Context) -> Steps:
+        yield Parallel([NodeCall(line, context.extended()) for line in self.lines])
+        return (yield NodeCall(self.last, context))
+
+
+def line(name: str, *prompts: str) -> Workflow:
+    return Workflow(name).add_nodes([AgentNode(f"{name}{n}", prompt) for n, prompt in enumerate(prompts)])
+
+
+CHOOSE = r"Is it \boxed{7}, or rather \boxed{8}?"
+SOLVE, TOLD = "Solve.", r"Write \boxed{7} and nothing else."
+SIDE_BY_SIDE: dict[str, Callable[[], WorkflowNode]] = {
+    "debate": lambda: DebateNode("d", [AgentNode("A", SOLVE), AgentNode("B", SOLVE)], num_rounds=2),
+    "told beside who solves": lambda: EnsembleNode("e", [AgentNode("A", TOLD), AgentNode("B", SOLVE)]),
+    "solves beside who is told": lambda: EnsembleNode("e", [AgentNode("A", SOLVE), AgentNode("B", TOLD)]),
+    "a choice beside who makes it": lambda: EnsembleNode("e", [AgentNode("A", CHOOSE), AgentNode("B", SOLVE)]),
+    "a choice after who makes it": lambda: Lines([line("A", SOLVE, CHOOSE), line("B", SOLVE)], AgentNode("C", CHOOSE)),
+    "told first, in a line": lambda: Lines([line("A", TOLD, SOLVE), line("B", SOLVE, SOLVE)], AgentNode("C", TOLD)),
+    "told last, in a line": lambda: Lines([line("A", SOLVE, TOLD), line("B", SOLVE, SOLVE)], AgentNode("C", TOLD)),
+    "one name in two lines": lambda: Lines(
+        [Workflow(w).add_nodes([AgentNode("A", SOLVE), AgentNode("B", SOLVE)]) for w in "vw"], AgentNode("B", SOLVE)
+    ),
+    "one name on both sides": lambda: Lines(
+        [line("A", SOLVE, SOLVE), Workflow("w").add_nodes([AgentNode("A1", SOLVE), AgentNode("A0", SOLVE)])],
+        AgentNode("C", TOLD),
+    ),
+}
+
+
+@pytest.mark.parametrize("workflow", SIDE_BY_SIDE)
+def test_the_order_in_which_replies_come_is_no_part_of_a_reward(in_jail: InJail, workflow: str) -> None:
+    def reply(salt: int, request: CompletionRequest) -> str:
+        code = zlib.crc32(f"{salt} {request.key}".encode())
+        return (BOXED_7, r"Then \boxed{7}", "I do not know", r"<delivery>\boxed{8}</delivery>")[code % 4]
+
+    async def rewards(salt: int, sandbox: Sandbox) -> set[str]:
+        seen = set()
+        for pick in (lambda keys: keys[0], lambda keys: keys[-1], *[random.Random(n).choice for n in range(6)]):
+            ended = await run_workflow(SIDE_BY_SIDE[workflow](), SEVEN.question, Held(partial(reply, salt), pick))
+            assert ended.failure is None
+            rewarded = await paper_reward(SEVEN, ended, sandbox)
+            turns = [turn.key for turn in ended.trace.agent_turns]
+            seen.add(f"{ended.answer_from} {[(term.value, term.reason) for term in rewarded.terms]} {turns}")
+        return seen
+
+    for salt in range(30):
+        assert len(in_jail(partial(rewards, salt))) == 1
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_what_runs_beside_an_agent_shows_nothing_of_it(in_order: bool) -> None:
+    """The second round is read by nobody, though its prompts show both agents of the first."""
+
+    def turn(agent: str, place: Place, reply: str, *shown: str) -> AgentTurn:
+        prompt = "\n\n".join(["Q", *(FROM.format(sender=sender) + "\nSomething." for sender in shown)])
+        messages = [ChatMessage(role="user", content=prompt)]
+        return AgentTurn(
+            key=f"{agent}{place}",
+            path=f"{agent}",
+            agent=agent,
+            messages=messages,
+            completion=Completion(text=reply),
+            place=place,
+        )
+
+    second = [turn("A", (2, 0, 1), BARE, "A", "B"), turn("B", (2, 1, 1), BARE, "A", "B")]
+    turns = [turn("A", (1, 0, 1), MARKED), turn("B", (1, 1, 1), MARKED), *(second if in_order else second[::-1])]
+    assert delivery_format(Trace(events=turns).agent_turns) == said(2, 2)
 
 
 def test_who_is_asked_is_read_off_the_end_of_the_prompt() -> None:

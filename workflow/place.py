@@ -1,0 +1,20 @@
+"""Where a request stands in its run, whatever came first: the order of a run whose branches follow one another.
+
+Rewards read turns in this order, so that they do not depend on how fast an engine answers. It holds no clock, and says
+nothing of when something happened: that is the Trace's.
+"""
+
+from __future__ import annotations
+
+Place = tuple[int, ...]
+"""Count of what the outermost branch has asked or forked, index of the branch forked there, its own count, and so on.
+Compared as tuples, branch 0 comes before branch 1, and what follows a fork after all of it. Empty: not known."""
+
+
+def could_see(later: Place, earlier: Place) -> bool:
+    """Whether the reply at `earlier` had come when `later` was asked: not where their branches run side by side. True
+    where it is not known."""
+    for depth, (one, other) in enumerate(zip(later, earlier, strict=False)):
+        if one != other:
+            return depth % 2 == 0 and one > other
+    return True
