@@ -99,12 +99,21 @@ def _valid_programs(systems: Sequence[System]) -> Spec:
     )
 
 
-class Verdict(BaseModel):
-    """Whether the gate holds on all seeds that it was made with, and of what instrument."""
-
-    holds: bool
+class Try(BaseModel):
     seeds: list[int]
+    holds: bool
+
+
+class Verdict(BaseModel):
+    """Whether the gate holds, and of what instrument. More seeds do not mend a try that failed, alone or together with
+    its own: whoever adds some until it holds would find that it does."""
+
+    tries: list[Try]
     instrument: dict[str, Any]
+
+    @property
+    def holds(self) -> bool:
+        return all(each.holds for each in self.tries)
 
 
 def instrument(settings: SpeedrunSettings) -> dict[str, Any]:
@@ -159,11 +168,10 @@ def compare(
     page = pages / f"{file}.md"
     page.write_text(page_of(name, systems, command(name), rates, file=file), encoding="utf-8")
     if name == GATE:
-        holds, made_with = gate(systems)[0], set(seeds)
-        if (known := verdict_in(pages, settings)) is not None and made_with != set(known.seeds):
-            # More seeds do not mend a gate that failed: whoever adds some until it holds would find that it does.
-            holds, made_with = holds and known.holds, made_with.union(known.seeds)
-        verdict = Verdict(holds=holds, seeds=sorted(made_with), instrument=instrument(settings))
+        known = verdict_in(pages, settings)
+        others = [each for each in known.tries if each.seeds != list(seeds)] if known is not None else []
+        tries = [*others, Try(seeds=list(seeds), holds=gate(systems)[0])]
+        verdict = Verdict(tries=tries, instrument=instrument(settings))
         (pages / VERDICT).write_text(verdict.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return page
 

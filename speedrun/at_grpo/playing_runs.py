@@ -17,14 +17,12 @@ What is done is not done again. Compares nothing; what is kept, and in which ord
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +50,7 @@ from speedrun.at_grpo.watched_steps import watch
 from speedrun.own_programs import without_jails
 from speedrun.settings import RECIPES, SpeedrunSettings
 from speedrun.tiny_policy import Architecture
-from speedrun.versions import learning_code
+from speedrun.versions import code_of, learning_code
 from tasks import Problem
 from tasks.environments import begins
 from trainer.config import Roles, RolloutConfig, TrainConfig, read_config
@@ -193,10 +191,7 @@ def _written(rl: TrainConfig) -> dict[str, Any]:
 @cache
 def code_of_instrument() -> str:
     """SHA-256 of the code that makes levels, lessons and programs."""
-    own = Path(__file__).parent
-    code = [(own / name).read_bytes() for name in ("levels.py", "player.py")]
-    code.append(resources.files("recipes").joinpath("programs/team.py").read_bytes())
-    return hashlib.sha256(b"".join(code)).hexdigest()
+    return code_of("speedrun/at_grpo/levels.py", "speedrun/at_grpo/player.py", "recipes/programs/team.py")
 
 
 async def run(job: Job, settings: Settings, out: Path) -> None:

@@ -45,6 +45,7 @@ from speedrun.masprm.guided_arms import (
 from speedrun.masprm.relay_scorer import RelayScorer
 from speedrun.starts import POLICY
 from speedrun.tiny_policy import Architecture
+from speedrun.versions import code_of
 from tasks import Problem, read_task
 from trainer.evaluate import LabelSettings
 from trainer.sft import SFTSettings
@@ -235,9 +236,7 @@ def kept_run(job: Job, settings: Settings) -> KeptRun:
 @cache
 def code_of_instrument() -> str:
     """SHA-256 of the code that makes problems, lessons and programs."""
-    names = ("chains.py", "relay_scorer.py", "bank_teacher.py")
-    own = [Path(__file__).with_name(name) for name in names]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in own)).hexdigest()
+    return code_of(*(f"speedrun/masprm/{name}.py" for name in ("chains", "relay_scorer", "bank_teacher")))
 
 
 def problems_of(job: Job, settings: Settings, out: Path, kind: Kind, name: Literal["train", "test"]) -> list[Problem]:
