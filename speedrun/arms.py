@@ -43,7 +43,7 @@ from trainer.sft import MODEL
 TUNING = "tuning"
 SAME_RESULTS = {
     "af9234194708291fd36468800020c1baf4e918eaa52fbbe72d6136d1da15326e": "digests leave out what code does not do",
-    "7c6f57f29322110c17582f06adf61caa30921b84bbe04a06934e88a35bad6c65": "so do these, of more modules; rewards read turns"
+    "7c6f57f29322110c17582f06adf61caa30921b84bbe04a06934e88a35bad6c65": "and these, of more modules; rewards read turns"
     " in the program's order: 2x8 of seed 6 made again has the same reward in each step and the same 1,200 attempts",
 }
 """Earlier versions of the instrument's code (`code_of_instrument`) and of what is learned by (`learning_code`), and
