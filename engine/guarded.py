@@ -6,6 +6,7 @@ Not here: a run's limits, its clock and its Trace (`engine.session`), and trying
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from engine.plausible import impossible
 from engine.protocol import Engine
@@ -26,7 +27,7 @@ async def completed(engine: Engine, request: CompletionRequest) -> Completion:
         await asyncio.wait({asked})
     except asyncio.CancelledError:
         asked.cancel()
-        asked.add_done_callback(_forgotten)
+        asked.add_done_callback(forgotten)
         await asyncio.wait({asked}, timeout=MINDS_S)
         raise
     try:
@@ -47,7 +48,7 @@ async def _asked(engine: Engine, request: CompletionRequest) -> Completion:
     return await engine.complete(request)
 
 
-def _forgotten(asked: asyncio.Future[Completion]) -> None:
+def forgotten(asked: asyncio.Future[Any]) -> None:
     """Nobody waits for the outcome any more; to look at it is to have nothing written about it."""
     if not asked.cancelled():
         asked.exception()

@@ -45,6 +45,11 @@ class Grade(BaseModel):
     game: GameGrade | None = None
 
     @property
+    def by_clock(self) -> bool:
+        """Whether a clock ended code that was graded: the grade could be another one on another machine."""
+        return self.code is not None and self.code.by_clock
+
+    @property
     def verdict(self) -> str:
         """One short phrase: `correct`, `wrong`, `timeout`, `3 of 5 tests passed`, `no_answer`..."""
         if self.math is not None:
@@ -55,6 +60,8 @@ class Grade(BaseModel):
             return "no_answer"
         if self.correct:
             return "correct"
+        if self.by_clock:
+            return f"{self.code.passed} of {self.code.total} tests passed, and a clock ended one"
         limits = f", {self.code.ungradable} are beyond this grader" if self.code.ungradable else ""
         return f"{self.code.passed} of {self.code.total} tests passed{limits}"
 

@@ -25,8 +25,11 @@ class Candidate:
     reward: Rewarded
     chosen: bool
     """Whether the run went on with it."""
-    timed_out: bool = False
-    """The wall clock struck in the run that it is rewarded for."""
+
+    @property
+    def timed_out(self) -> bool:
+        """As of an `Execution`: a clock ended what it is rewarded for."""
+        return self.reward.timed_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +42,15 @@ class Execution:
     trajectories: list[Trajectory] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     duration_s: float = 0.0
-    timed_out: bool = False
-    """Its wall clock struck: that says as much of the machine as of the program, so it teaches nobody."""
     candidates: list[Candidate] = field(default_factory=list)
     """Where turns are scored one by one: what agents learn from, in place of trajectories. Where the run parted, usage
     is of all runs then, the rest of the chosen one."""
+
+    @property
+    def timed_out(self) -> bool:
+        """A clock ended it, or code that it ran or was graded by: that says as much of the machine as of the program,
+        so it teaches nobody."""
+        return self.reward.timed_out
 
     @property
     def correct(self) -> bool:

@@ -7,7 +7,6 @@ JSON-lines form; it writes no files. `t` is seconds since the run started.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -169,6 +168,10 @@ class RunEnded(_Event):
     usage: Usage = field(default_factory=Usage)
 
 
+MAX_REWARD = 1e100
+"""Whose square is still a number: credit takes variances."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RewardTerm:
     """One addend of a reward, which is the sum of value times weight."""
@@ -188,14 +191,16 @@ class Rewarded(_Event):
     type: Literal["reward"] = "reward"
     total: float
     terms: list[RewardTerm]
+    timed_out: bool = False
+    """A clock ended what was graded, so that it is no part of any update."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what is not finite."""
+        """Raises ValueError for what is no number, or beyond `MAX_REWARD`."""
         for name, value in [
             ("total", self.total),
             *((repr(term.name), term.value * term.weight) for term in self.terms),
         ]:
-            if not math.isfinite(value):
+            if not abs(value) <= MAX_REWARD:
                 raise ValueError(f"a reward whose {name} is {value} teaches nothing. Fix: the reward function")
 
 
@@ -213,6 +218,8 @@ class CandidateDrawn(_Event):
     completion: Completion
     reward: float
     terms: list[RewardTerm]
+    timed_out: bool = False
+    """As of `Rewarded`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,6 +232,8 @@ class TurnRewarded(_Event):
     agent: str
     reward: float
     terms: list[RewardTerm]
+    timed_out: bool = False
+    """As of `Rewarded`."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -61,7 +61,7 @@ async def run_asserts(
         except _CandidateLost as lost:
             results.append(lost.result)
         except TimeoutError:
-            results.append(TestResult(outcome="timeout", detail=f"limit wall_s={limits.wall_s:g}"))
+            results.append(TestResult(outcome="timeout", detail=f"limit wall_s={limits.wall_s:g}", by_clock=True))
     results += [TestResult(outcome="not_run")] * (len(tests.tests) - len(results))
     return results
 

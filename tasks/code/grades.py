@@ -40,6 +40,8 @@ class TestResult(BaseModel):
 
     outcome: Outcome
     detail: str = ""
+    by_clock: bool = False
+    """Whether a clock ended it, and not its processor seconds: that says as much of the machine as of the solution."""
 
     @field_validator("detail")
     @classmethod
@@ -69,6 +71,11 @@ class CodeGrade(BaseModel):
         return sum(test.outcome == "ungradable" for test in self.tests)
 
     @property
+    def by_clock(self) -> bool:
+        """Whether the tests that a solution passes could be others on another machine."""
+        return any(test.by_clock for test in self.tests)
+
+    @property
     def correct(self) -> bool:
         return self.total > 0 and self.passed == self.total
 
@@ -77,7 +84,11 @@ def ended(result: CodeResult) -> TestResult:
     """What the end of a process that gave no answer means."""
     detail = result.stderr.strip()[-300:]
     if result.limit:
-        return TestResult(outcome=_BY_LIMIT[result.limit], detail=f"limit {result.limit}. {detail}".strip())
+        return TestResult(
+            outcome=_BY_LIMIT[result.limit],
+            detail=f"limit {result.limit}. {detail}".strip(),
+            by_clock=result.limit == "wall_s",
+        )
     if result.signal:
         return TestResult(outcome="crash", detail=f"signal {result.signal}. {detail}".strip())
     if result.exit_status:

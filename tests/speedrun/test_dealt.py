@@ -88,16 +88,14 @@ def test_what_a_clock_ended_counts_neither_for_the_mean_nor_for_the_deal() -> No
     one, two, three = before.designs
     rejected = replace(one, failure="program_rejected")
     first, *rest = two.executions
-    hung = replace(two, executions=[replace(first, timed_out=True), *rest])
+    hung = replace(two, executions=[replace(first, reward=replace(first.reward, timed_out=True)), *rest])
     after = unpunished(replace(before, designs=[rejected, hung, three]))
     [mean] = {each.reward.total for each in after.designs[0].executions}
     assert mean == sum(each.reward.total for each in three.executions) / 4 != 5 / 8
     assert unpunished(replace(before, designs=[rejected, hung])).designs == [rejected, hung], "nothing to compare with"
 
-    nobody = Rewarded(total=9.0, terms=first.reward.terms)
-    with_one = replace(
-        before, designs=[one, replace(hung, executions=[replace(first, timed_out=True, reward=nobody), *rest]), three]
-    )
+    nobody = Rewarded(total=9.0, terms=first.reward.terms, timed_out=True)
+    with_one = replace(before, designs=[one, replace(hung, executions=[replace(first, reward=nobody), *rest]), three])
     for seed in range(50):
         dealt = shuffled(with_one, seed)
         assert [each.reward.total for each in dealt.executions].index(9.0) == 4, "it stays where it teaches nobody"

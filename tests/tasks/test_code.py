@@ -1,3 +1,4 @@
+import textwrap
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,6 +27,35 @@ def grade(in_jail: InJail, solution: str, tests: CodeTests, **options: Any) -> C
 
 def outcomes(graded: CodeGrade) -> list[str]:
     return [test.outcome for test in graded.tests]
+
+
+FUNCTION = CallTests(fn_name="f", tests=[CallTest(args=[1], expected=1)])
+ASSERTED = AssertTests(names={"candidate": "f"}, tests=["assert candidate(1) == 1"])
+WAITS, COMPUTES = "import time\ntime.sleep(60)\n", "while True: pass\n"
+
+
+@pytest.mark.parametrize("tests", [DOUBLE, FUNCTION, ASSERTED], ids=["script", "function", "asserts"])
+@pytest.mark.parametrize("where", ["loading", "called"])
+def test_what_a_clock_ended_is_told_apart_from_what_computed_too_long(
+    in_jail: InJail, tests: CodeTests, where: str
+) -> None:
+    for code, limits in ((WAITS, {"wall_s": 1}), (COMPUTES, {"wall_s": 30, "cpu_s": 1})):
+        solution = (
+            code
+            if where == "loading"
+            else "def f(x):\n" + textwrap.indent(code, "    ") + "\nf(1)\n" * (tests is DOUBLE)
+        )
+        graded = grade(in_jail, solution, tests, limits=QUICK.model_copy(update=limits), stop_at_failure=True)
+        assert (outcomes(graded)[0], graded.by_clock) == ("timeout", code is WAITS), graded
+        assert not graded.correct
+
+
+def test_a_test_that_waits_by_itself_is_no_fault_of_the_solution(in_jail: InJail) -> None:
+    waits = AssertTests(names={"candidate": "f"}, tests=["import time; time.sleep(60); assert candidate(1) == 1"])
+    graded = grade(in_jail, "def f(x): return x", waits)
+    assert (outcomes(graded), graded.by_clock) == (["timeout"], True)
+    right = grade(in_jail, "def f(x): return x", ASSERTED)
+    assert (right.correct, right.by_clock) == (True, False)
 
 
 # ---- scripts

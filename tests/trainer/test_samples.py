@@ -166,7 +166,8 @@ def test_agents_of_one_name_are_told_apart() -> None:
 def test_the_order_of_arrival_does_not_show() -> None:
     ended = run(ensemble(), NumberedEngine(uses_its_tool_twice))
     turns = ended.trace.agent_turns
-    assert [turn.agent for turn in turns][:2] == ["Second", "First"], "the engine answers the later request first"
+    ended_first = [event.agent for event in ended.trace.events if isinstance(event, AgentTurn)]
+    assert ended_first[:2] == ["Second", "First"], "the engine answers the later request first"
     assert [each.coordinates.agent for each in cut(turns)] == ["First", "Second", "Umpire"]
     by_agent = [turn for agent in ("Umpire", "First", "Second") for turn in turns_of(ended, agent)]
     assert cut(by_agent) == cut(turns)

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from io import StringIO
 from typing import Any, get_args
 
@@ -226,9 +227,9 @@ def test_the_trace_module_names_all_events_in_its_union() -> None:
     assert adapter.validate_python({"type": "print", "text": "x"}) == Printed(text="x")
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_a_reward_that_is_not_finite_is_none(wrong: float) -> None:
-    term = RewardTerm(name="coach", value=wrong, weight=0.5, reason="")
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, 1.7e308, -1e101])
+def test_a_reward_that_credit_cannot_square_is_none(wrong: float) -> None:
+    term = RewardTerm(name="coach", value=wrong, weight=1.0, reason="")
     for total, terms, told in ((wrong, [], "total"), (0.0, [term], "'coach'")):
-        with pytest.raises(ValueError, match=f"a reward whose {told} is {wrong} teaches nothing. Fix: "):
+        with pytest.raises(ValueError, match=re.escape(f"a reward whose {told} is {wrong} teaches nothing. Fix: ")):
             Rewarded(total=total, terms=terms)

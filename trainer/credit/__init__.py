@@ -6,7 +6,14 @@ losses and weights (`trainer.update`).
 """
 
 from trainer.credit.advantages import ROLES, credited, outcomes, samples_by_policy, silent_by_agent, silent_groups
-from trainer.credit.reward import FORMAT_WEIGHT, RewardFunction, conversations, correctness, paper_reward
+from trainer.credit.reward import (
+    FORMAT_WEIGHT,
+    Correctness,
+    RewardFunction,
+    conversations,
+    correctness,
+    paper_reward,
+)
 from trainer.credit.rules import RULES, SINGLE_TURNS, Outcome, RuleName
 from trainer.credit.stages import STAGE_LENGTH, Schedule, active_roles
 from trainer.credit.turn_parts import Shaping, TurnRole
@@ -18,6 +25,7 @@ __all__ = [
     "RULES",
     "SINGLE_TURNS",
     "STAGE_LENGTH",
+    "Correctness",
     "Outcome",
     "RewardFunction",
     "RuleName",

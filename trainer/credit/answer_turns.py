@@ -20,6 +20,7 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from sandbox.protocol import CodeResult, Sandbox
@@ -76,7 +77,8 @@ async def scored(
         answer = math_answer(said)
         return await _in_math(problem, answer, "no boxed answer" if answer is None else "", sandbox, shaping)
     if role == "tool":
-        return await _in_math(problem, *await _printed(said, sandbox), sandbox, shaping)
+        answer, wrong, timed_out = await _printed(said, sandbox)
+        return replace(await _in_math(problem, answer, wrong, sandbox, shaping), timed_out=timed_out)
     if role == "coder":
         return await _of_coder(problem, code_answer(said), sandbox, shaping)
     if role is None:
@@ -99,16 +101,16 @@ def _format(good: bool, reason: str, weight: float) -> RewardTerm:
     return RewardTerm(name="format", value=float(good), weight=weight, reason=reason)
 
 
-async def _printed(said: str, sandbox: Sandbox) -> tuple[str | None, str]:
-    """What the code of a reply prints, or why it is no answer."""
+async def _printed(said: str, sandbox: Sandbox) -> tuple[str | None, str, bool]:
+    """What the code of a reply prints, or why it is no answer, and whether a clock ended it."""
     code = code_answer(said)
     if code is None:
-        return None, "no code"
+        return None, "no code", False
     result = await sandbox.run_code(code, limits=GRADING_LIMITS)
     lines = [line.strip() for line in result.stdout.splitlines() if line.strip()]
     if not result.ok:
-        return None, f"its code failed: {_end_of(result)}"
-    return (lines[0], "") if len(lines) == 1 else (None, f"it printed {len(lines)} lines, and not one")
+        return None, f"its code failed: {_end_of(result)}", result.limit == "wall_s"
+    return (lines[0], "", False) if len(lines) == 1 else (None, f"it printed {len(lines)} lines, and not one", False)
 
 
 def _end_of(result: CodeResult) -> str:
@@ -149,13 +151,18 @@ _grades: WeakKeyDictionary[Sandbox, OrderedDict[tuple[str, str, str], asyncio.Ta
 async def _graded(problem: Problem, code: str, sandbox: Sandbox) -> CodeGrade:
     assert problem.tests is not None, "a code problem has them"
     known, place = _grades.setdefault(sandbox, OrderedDict()), (problem.id, problem.question, code)
-    if place not in known or known[place].cancelled() or (known[place].done() and known[place].exception() is not None):
+    if place not in known or not _holds(known[place]):
         task = asyncio.create_task(grade_code(sandbox, code, problem.tests, most_timeouts=TIMEOUTS))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits any more
         known[place] = task
         while len(known) > KEPT:
             known.popitem(last=False)
     return await asyncio.shield(known[place])
+
+
+def _holds(task: asyncio.Task[CodeGrade]) -> bool:
+    """Not for ever where the sandbox, or a clock, ended it."""
+    return not task.done() or not (task.cancelled() or task.exception() is not None or task.result().by_clock)
 
 
 def _team(grade: CodeGrade | None, shaping: Shaping) -> tuple[float, str]:
@@ -170,9 +177,10 @@ async def _of_coder(problem: Problem, code: str | None, sandbox: Sandbox, shapin
     team, seen = _team(grade, shaping)
     if shaping == "outcome" or grade is None or code is None:
         weight = 1.0 if shaping == "outcome" else 0.1
-        return Parts(team, seen, [_format(code is not None, "no code" if code is None else "code", weight)])
+        terms = [_format(code is not None, "no code" if code is None else "code", weight)]
+        return Parts(team, seen, terms, grade is not None and grade.by_clock)
     ended = [test.outcome in ENDED for test in grade.tests]
-    wrong = "" if any(ended) else await _does_not_compile(code, sandbox)
+    wrong, timed_out = ("", False) if any(ended) else await _does_not_compile(code, sandbox)
     return Parts(
         team,
         seen,
@@ -183,26 +191,30 @@ async def _of_coder(problem: Problem, code: str | None, sandbox: Sandbox, shapin
             ),
             RewardTerm(name="passes", value=grade.passed / grade.total, weight=0.8, reason=seen),
         ],
+        timed_out or grade.by_clock,
     )
 
 
-async def _does_not_compile(code: str, sandbox: Sandbox) -> str:
-    """Why, in a few words; empty where it does."""
+async def _does_not_compile(code: str, sandbox: Sandbox) -> tuple[str, bool]:
+    """Why, in a few words, empty where it does; and whether a clock ended it."""
     result = await sandbox.run_code(COMPILES, stdin=code, limits=GRADING_LIMITS)
-    return "" if result.ok else _end_of(result)
+    return "" if result.ok else _end_of(result), result.limit == "wall_s"
 
 
 async def _of_tester(problem: Problem, said: str, solution: str | None, sandbox: Sandbox, shaping: Shaping) -> Parts:
-    team, seen = _team(None if solution is None else await _graded(problem, solution, sandbox), shaping)
+    newest = None if solution is None else await _graded(problem, solution, sandbox)
+    (team, seen), timed_out = _team(newest, shaping), newest is not None and newest.by_clock
     tests = written_tests(said, TESTS)
     if shaping == "outcome":
-        return Parts(team, seen, [_format(bool(tests), "a test" if tests else "no test", 1.0)])
+        return Parts(team, seen, [_format(bool(tests), "a test" if tests else "no test", 1.0)], timed_out)
     if problem.reference is None or not isinstance(problem.tests, StdinTests):
-        return Parts(team, seen, [_masked("no reference solution that reads stdin")])
-    if not (await _graded(problem, problem.reference, sandbox)).correct:
-        return Parts(team, seen, [_masked("the reference solution fails the golden tests")])
+        return Parts(team, seen, [_masked("no reference solution that reads stdin")], timed_out)
+    known = await _graded(problem, problem.reference, sandbox)
+    timed_out |= known.by_clock
+    if not known.correct:
+        return Parts(team, seen, [_masked("the reference solution fails the golden tests")], timed_out)
     if not tests:
-        return Parts(team, seen, [RewardTerm(name="valid", value=0.0, weight=0.2, reason="no test")])
+        return Parts(team, seen, [RewardTerm(name="valid", value=0.0, weight=0.2, reason="no test")], timed_out)
     grade = await grade_code(sandbox, problem.reference, StdinTests(tests=tests), most_timeouts=1)
     bad = next((test for test in grade.tests if test.outcome not in ENDED), None)
     reason = "the reference takes them" if bad is None else f"the reference ends with {bad.outcome}"
@@ -218,4 +230,5 @@ async def _of_tester(problem: Problem, said: str, solution: str | None, sandbox:
                 reason=f"the reference passes {grade.passed} of {grade.total}",
             ),
         ],
+        timed_out or grade.by_clock,
     )

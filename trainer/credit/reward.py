@@ -10,7 +10,7 @@ comparing rewards is `trainer.credit.rules`'s. Another task brings a `RewardFunc
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.session import Run
 from tasks.environments import propose, reset
@@ -43,30 +43,39 @@ async def paper_reward(problem: Problem, run: Run, sandbox: Sandbox, format_weig
         raise ValueError(f"a run that ended with {run.failure.kind} has no reward. Fix: run it again, or leave it out")
     if run.failure is not None:
         reason = f"the run failed: {run.failure.kind}"
-        correct = solution = handed_on = (0.0, reason)
+        correct = Correctness(0.0, reason)
+        solution = handed_on = (0.0, reason)
     else:
         correct = await correctness(problem, run, sandbox)
         solution = _solution_format(problem, run)
         handed_on = delivery_format(run.trace.agent_turns)
     terms = [
-        RewardTerm(name="correct", value=correct[0], weight=1.0, reason=correct[1]),
+        RewardTerm(name="correct", value=correct.value, weight=1.0, reason=correct.reason),
         RewardTerm(name="solution format", value=solution[0], weight=format_weight / 2, reason=solution[1]),
         RewardTerm(name="delivery format", value=handed_on[0], weight=format_weight / 2, reason=handed_on[1]),
     ]
     total = sum(term.value * term.weight for term in terms)
-    return Rewarded(t=run.duration_s, total=round(total, 12), terms=terms)
+    return Rewarded(t=run.duration_s, total=round(total, 12), terms=terms, timed_out=correct.timed_out)
 
 
-async def correctness(problem: Problem, run: Run, sandbox: Sandbox) -> tuple[float, str]:
-    """R_correct of a run that did not fail, and why. Raises `SandboxUnavailable` where it cannot be graded."""
+class Correctness(NamedTuple):
+    value: float
+    """R_correct."""
+    reason: str
+    timed_out: bool = False
+    """Whether a clock ended the answer's code while it was graded."""
+
+
+async def correctness(problem: Problem, run: Run, sandbox: Sandbox) -> Correctness:
+    """Of a run that did not fail. Raises `SandboxUnavailable` where it cannot be graded."""
     if moves := _moves(run):
-        return _played_out(moves)
+        return Correctness(*_played_out(moves))
     if run.answer is None:
-        return 0.0, "there is no answer"
+        return Correctness(0.0, "there is no answer")
     if run.answer_from is None:
-        return 0.0, "the answer stands in no agent's reply"
+        return Correctness(0.0, "the answer stands in no agent's reply")
     graded = await grade(problem, run.answer, sandbox, stop_at_failure=True)
-    return float(graded.correct), graded.verdict
+    return Correctness(float(graded.correct), graded.verdict, graded.by_clock)
 
 
 def _moves(run: Run) -> list[EnvironmentStepped]:

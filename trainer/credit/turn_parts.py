@@ -21,3 +21,5 @@ class Parts:
     team: float
     seen: str
     local: list[RewardTerm]
+    timed_out: bool = False
+    """Whether a clock ended code that they were seen by."""

@@ -43,7 +43,7 @@ async def turn_reward(
     terms = [RewardTerm(name="team", value=parts.team, weight=alpha, reason=parts.seen), *parts.local]
     total = sum(term.value * term.weight for term in terms)
     ended = position.run.duration_s if isinstance(position, Ended) else 0.0
-    return Rewarded(t=ended, total=round(total, 12), terms=terms)
+    return Rewarded(t=ended, total=round(total, 12), terms=terms, timed_out=parts.timed_out)
 
 
 def check_turns(problems: Iterable[Problem], agents: Iterable[str], roles: Mapping[str, TurnRole]) -> None:

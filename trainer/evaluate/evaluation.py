@@ -236,7 +236,7 @@ class Attempts:
             )
             failure = run.failure
             if failure is None:
-                value, verdict = await correctness(problem, run, self.sandbox)
+                value, verdict, _ = await correctness(problem, run, self.sandbox)
                 correct = value == 1.0
         if run is not None and run.failure is None:
             answered = run.answer is not None and final_answer(run.answer, problem.domain) is not None

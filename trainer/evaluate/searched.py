@@ -196,7 +196,8 @@ class Searcher:
 
     def _grade(self, problem: Problem) -> Grade:
         async def grade(run: Run) -> tuple[float, str]:
-            return await correctness(problem, run, self.sandbox)
+            value, verdict, _ = await correctness(problem, run, self.sandbox)
+            return value, verdict
 
         return grade
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from designer.sample import Design, sample_designs
+from engine.guarded import MINDS_S, forgotten
 from engine.protocol import Engine
 from engine.retries import retried
 from engine.session import Run
@@ -30,9 +31,11 @@ from trainer.rollout.turn_sampling import TurnSampling
 from trainer.samples import designer_trajectories, executor_trajectories
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.completion import Sampling
-from workflow.failures import EngineFailed, Failure, LimitExceeded, raise_infrastructure
+from workflow.failures import EngineFailed, Failure, LimitExceeded, SandboxUnavailable, raise_infrastructure
 from workflow.trace import Rewarded, RewardTerm
 
+REWARD_S = 3600.0
+"""Beyond which a reward, or what it asks, hangs: a hundred tests of ten processor seconds take less."""
 Result = TypeVar("Result")
 
 
@@ -192,7 +195,7 @@ class Question:
                 game=begins(self.problem),
             )
             raise_infrastructure(run.failure)
-            reward = await self.rollout.reward(self.problem, run, self.rollout.sandbox)
+            reward = await self._rewarded(run)
         trace(reward)
         execution = Execution(
             index=index,
@@ -207,7 +210,6 @@ class Question:
             ),
             usage=run.usage,
             duration_s=run.duration_s,
-            timed_out=run.timed_out,
         )
         self.rollout.watch(execution)
         return execution
@@ -229,19 +231,16 @@ class Question:
         )
         executor = rollout.engine_of_run(rollout.executor, seed)
 
-        async def score(run: Run) -> Rewarded:
-            return await rollout.reward(self.problem, run, rollout.sandbox)
-
         async def score_turn(decision: Decision, position: Position) -> Rewarded:
             assert rollout.turn_reward is not None
-            return await rollout.turn_reward(self.problem, decision, position, rollout.sandbox)
+            return await in_time(rollout.turn_reward(self.problem, decision, position, rollout.sandbox))
 
         async with self.turns:
             sampling_turns = TurnSampling(
                 Branching(asked, engine=rollout.executor.name, open_runs=rollout.open_runs),
                 executor,
                 self.config.branching,
-                score,
+                self._rewarded,
                 None if rollout.turn_reward is None else score_turn,
                 question=self.problem.id,
                 design=design,
@@ -258,13 +257,34 @@ class Question:
             candidates=grown.candidates,
             usage=grown.usage,
             duration_s=run.duration_s,
-            timed_out=run.timed_out,
         )
         rollout.watch(execution)
         return execution
 
+    async def _rewarded(self, run: Run) -> Rewarded:
+        reward = await in_time(self.rollout.reward(self.problem, run, self.rollout.sandbox))
+        return replace(reward, timed_out=reward.timed_out or run.timed_out)
+
     async def _retried(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         return await retried(attempt, self.config.retries)
+
+
+async def in_time(reward: Awaitable[Rewarded]) -> Rewarded:
+    """Raises `SandboxUnavailable` where it has not come within `REWARD_S` seconds, whether or not it minds being
+    cancelled."""
+    asked = asyncio.ensure_future(reward)
+    try:
+        await asyncio.wait({asked}, timeout=REWARD_S)
+        if asked.done() and not asked.cancelled():
+            return asked.result()
+    finally:
+        if not asked.done():
+            asked.cancel()
+            asked.add_done_callback(forgotten)
+            await asyncio.wait({asked}, timeout=MINDS_S)
+    raise SandboxUnavailable(
+        f"a reward did not come within {REWARD_S:g} s.", "see what the reward function waits for, and give that a limit"
+    )
 
 
 def not_run(index: int, failure: Failure) -> Execution:

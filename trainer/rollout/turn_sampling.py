@@ -25,7 +25,8 @@ from workflow.failures import Failure
 from workflow.trace import CandidateDrawn, Rewarded, TurnRewarded
 
 Score = Callable[[Run], Coroutine[Any, Any, Rewarded]]
-"""Of a run that has ended. It is rewarded whatever its failure, which is none of engine or sandbox."""
+"""Of a run that has ended, which says of itself whether a clock ended it. It is rewarded whatever its failure, which is
+none of engine or sandbox."""
 TurnScore = Callable[[Decision, Position], Coroutine[Any, Any, Rewarded]]
 """Of the reply to a call that led to a position."""
 Reply = Completion | Failure
@@ -42,12 +43,6 @@ class Sampled:
     """One for each candidate, for the Trace."""
     usage: Usage
     """Of all replies that were drawn."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    reward: Rewarded
-    timed_out: bool
 
 
 class TurnSampling:
@@ -93,7 +88,8 @@ class TurnSampling:
             usage = Usage.total(reply.usage for reply in replies if isinstance(reply, Completion))
             end, reward = await self._end(position)
             if self._config is None and end.run.timed_out:  # all of the run, as where it is rewarded as a whole
-                candidates = [replace(each, timed_out=True) for each in candidates]
+                candidates = [replace(each, reward=replace(each.reward, timed_out=True)) for each in candidates]
+                events = [replace(event, timed_out=True) for event in events]
             return Sampled(run=end.run, reward=reward, candidates=candidates, events=events, usage=usage)
         finally:
             tasks = [*self._steps.values(), *self._replies.values(), *self._rewards.values()]
@@ -111,9 +107,10 @@ class TurnSampling:
         reached = {id(position): (reply, position) for reply, position in steps}
         scores = await asyncio.gather(*(self._scored(decision, *step) for step in reached.values()))
         scored = [dict(zip(reached, scores, strict=True))[id(position)] for _, position in steps]
-        # What went past a limit itself is no reply to go on with, unless there is none.
+        # What went past a limit itself is no reply to go on with, nor what a clock ended, unless there is no other.
         said = [number for number in numbers if isinstance(steps[number][0], Completion)] or [0]
-        chosen = said[self._chosen(decision, [scored[number].reward.total for number in said])]
+        said = [number for number in said if not scored[number].timed_out] or said
+        chosen = said[self._chosen(decision, [scored[number].total for number in said])]
         for number, ((reply, _), score) in enumerate(zip(steps, scored, strict=True)):
             if isinstance(reply, Failure):
                 continue  # no token was chosen
@@ -130,38 +127,28 @@ class TurnSampling:
             candidates.append(
                 Candidate(
                     trajectory=candidate_trajectory(reply, request.sampling, coordinates),
-                    reward=score.reward,
+                    reward=score,
                     chosen=number == chosen,
-                    timed_out=score.timed_out,
                 )
             )
-            t, total, terms = score.reward.t, score.reward.total, score.reward.terms
+            earned: dict[str, Any] = {"t": score.t, "key": request.key, "agent": request.agent}
+            earned |= {"reward": score.total, "terms": score.terms, "timed_out": score.timed_out}
             events.append(
-                TurnRewarded(t=t, key=request.key, agent=request.agent, reward=total, terms=terms)
+                TurnRewarded(**earned)
                 if self._config is None
-                else CandidateDrawn(
-                    t=t,
-                    key=request.key,
-                    agent=request.agent,
-                    number=number,
-                    chosen=number == chosen,
-                    completion=reply,
-                    reward=total,
-                    terms=terms,
-                )
+                else CandidateDrawn(**earned, number=number, chosen=number == chosen, completion=reply)
             )
         reply, position = steps[chosen]
         first = next(said for said, at in steps if at is position)
         # What is recorded of the run are this reply's own figures.
         return position if first is reply else await self._branching.go_on(decision, reply)
 
-    async def _scored(self, decision: Decision, reply: Reply, position: Position) -> _Scored:
+    async def _scored(self, decision: Decision, reply: Reply, position: Position) -> Rewarded:
         if self._turn_score is None or isinstance(reply, Failure):
-            end, reward = await self._end(position)
-            return _Scored(reward, end.run.timed_out)
-        return _Scored(
-            await self._turn_score(decision, position), isinstance(position, Ended) and position.run.timed_out
-        )
+            return (await self._end(position))[1]
+        reward = await self._turn_score(decision, position)
+        ended_by_clock = isinstance(position, Ended) and position.run.timed_out
+        return replace(reward, timed_out=reward.timed_out or ended_by_clock)
 
     def _chosen(self, decision: Decision, rewards: list[float]) -> int:
         """The largest reward, ties to the lowest number (Alg. 1, line 13), unless the configuration says otherwise."""

@@ -82,8 +82,10 @@ class StepReport(BaseModel):
     failures: dict[FailureKind, int]
     """Executions by how they failed; those of designs that could not run included."""
     timed_out: int = 0
-    """Executions that a clock ended, their own or that of code which they ran: left out of the update and of
-    `reward_by_role`, with their designs."""
+    """Executions that a clock ended, their own or that of code which they ran or were graded by: left out of the update
+    and of `reward_by_role`, with their designs."""
+    candidates_timed_out: int = 0
+    """Replies that were scored by themselves and ended so: left out, too."""
     outgrown: int = 0
     """Questions that were too long for the Designer: none of their designs could be asked for."""
     silent: dict[PolicyRole, float]
@@ -115,10 +117,11 @@ class StepReport(BaseModel):
                 f"{self.outgrown} of {self.questions} questions were too long for the Designer, and taught nothing. "
                 "Fix: raise rollout.max_prompt_tokens, or leave such problems out of the data"
             )
-        if self.timed_out:
+        if self.timed_out or self.candidates_timed_out:
+            replies = f" and {self.candidates_timed_out} single replies" if self.candidates_timed_out else ""
             told.append(
-                f"{self.timed_out} of {self.executions} runs were ended by rollout.limits.wall_s, or code of theirs by "
-                "a clock, and left out of the update. Fix: raise it, or lower rollout.max_concurrent"
+                f"{self.timed_out} of {self.executions} runs{replies} were ended by rollout.limits.wall_s, or code of "
+                "theirs by a clock, and left out of the update. Fix: raise it, or lower rollout.max_concurrent"
             )
         for role in self.active:
             if role not in self.silent:
@@ -188,6 +191,7 @@ def step_report(
         diversity=diversity(graphs),
         failures=Counter(run.failure for run in executions if run.failure is not None),
         timed_out=sum(run.timed_out for run in executions),
+        candidates_timed_out=sum(each.timed_out for run in executions for each in run.candidates),
         outgrown=sum(all(design.outgrew for design in tree.designs) for tree in trees),
         silent=silent,
         agents=agent_reports(trees, rule),

@@ -7,7 +7,7 @@ from search import Decision, Ended
 from search.branching import Position
 from search.scoring import ScoredState, Scorer, scored
 from tasks.problems import Problem
-from trainer.credit import TurnReward, correctness
+from trainer.credit import Correctness, TurnReward, correctness
 from workflow.trace import Rewarded, RewardTerm
 
 
@@ -19,9 +19,12 @@ def value_reward(scorer: Scorer) -> TurnReward:
     async def reward(problem: Problem, decision: Decision, position: Position, sandbox: Sandbox) -> Rewarded:
         if isinstance(position, Ended):
             run = position.run
-            right, why = (0.0, run.failure.kind) if run.failure else await correctness(problem, run, sandbox)
-            term = RewardTerm(name="outcome", value=1.0 if right == 1.0 else -1.0, weight=1.0, reason=why)
-            return Rewarded(t=run.duration_s, total=term.value, terms=[term])
+            failure = run.failure
+            found = Correctness(0.0, failure.kind) if failure else await correctness(problem, run, sandbox)
+            term = RewardTerm(
+                name="outcome", value=1.0 if found.value == 1.0 else -1.0, weight=1.0, reason=found.reason
+            )
+            return Rewarded(t=run.duration_s, total=term.value, terms=[term], timed_out=found.timed_out)
         [score] = await scored(scorer, [ScoredState(problem.question, position.path.decisions)])
         term = RewardTerm(name="value", value=score.value, weight=1.0, reason=f"V of {scorer.name}")
         return Rewarded(total=score.value, terms=[term])

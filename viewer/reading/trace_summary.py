@@ -219,11 +219,12 @@ def _take_end(found: TraceSummary, end: RunEnded) -> None:
         found.failure, found.message = kind_of_failure(end.failure), excerpt(end.failure.message, MESSAGE)
         if len(end.failure.message) > MESSAGE:
             found.whole_message = end.failure.message[:SEARCHED_MESSAGE]
-        found.timed_out = end.failure.fields.get("limit_kind") == "wall_s"
+        found.timed_out |= end.failure.fields.get("limit_kind") == "wall_s"
 
 
 def _take_reward(found: TraceSummary, reward: Rewarded) -> None:
     found.reward = reward.total
+    found.timed_out |= reward.timed_out
     found.correct = is_correct(reward)
 
 

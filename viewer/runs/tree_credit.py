@@ -166,8 +166,7 @@ def _execution(
     turns, candidates = _read(folder / run.file)
     execution = Execution(
         index=run.execution,
-        reward=Rewarded(total=summary.reward, terms=[]),
-        timed_out=summary.timed_out,
+        reward=Rewarded(total=summary.reward, terms=[], timed_out=summary.timed_out),
     )
     if config.rollout.branching is None and config.reward.kind == "run":
         execution.trajectories.extend(
@@ -203,9 +202,8 @@ def _execution(
         execution.candidates.append(
             Candidate(
                 trajectory=trajectory,
-                reward=Rewarded(total=each.reward, terms=each.terms),
+                reward=Rewarded(total=each.reward, terms=each.terms, timed_out=each.timed_out),
                 chosen=each.chosen,
-                timed_out=summary.timed_out and not drawn,
             )
         )
     return execution
@@ -245,6 +243,7 @@ class _Scored(BaseModel):
     chosen: bool = True
     reward: float
     terms: list[RewardTerm]
+    timed_out: bool = False
 
 
 _READ: dict[str, TypeAdapter[Any]] = {

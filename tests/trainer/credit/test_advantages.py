@@ -34,9 +34,12 @@ def tree(
         executions = [
             Execution(
                 index=j,
-                reward=Rewarded(total=r, terms=[RewardTerm(name="correct", value=r, weight=1, reason="")]),
+                reward=Rewarded(
+                    total=r,
+                    terms=[RewardTerm(name="correct", value=r, weight=1, reason="")],
+                    timed_out=(i, j) in late,
+                ),
                 trajectories=[trajectory("executor", i, j, f"agent{n}") for n in range(agents[i][j])],
-                timed_out=(i, j) in late,
             )
             for j, r in enumerate(row)
         ]

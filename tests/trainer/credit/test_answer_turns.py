@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -261,6 +262,47 @@ def test_what_takes_too_long_costs_two_tests() -> None:
         return await grade_code(sandbox, code, SQUARE.tests, limits=CodeLimits(cpu_s=1), most_timeouts=2)  # pyright: ignore
 
     assert [test.outcome for test in in_jail(slow).tests] == ["timeout", "timeout", "not_run", "not_run"]
+
+
+SLEEPS = "import time\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize("shaping", ["dense", "outcome"])
+@pytest.mark.parametrize(
+    ("problem", "turns"),
+    [
+        (HALF, [("Tool", fenced(SLEEPS))]),
+        (SQUARE, [("Coder", fenced(SLEEPS))]),
+        (SQUARE, [("Coder", fenced(f"if int(input()) == 0:\n    {SLEEPS.replace(chr(10), ';')}"))]),
+        (SQUARE, [("Coder", fenced(SLEEPS + "\n")), ("Tester", a_test("5", "25"))]),
+        (SQUARE.model_copy(update={"id": "late", "reference": SLEEPS}), [("Tester", a_test("5", "25"))]),
+    ],
+    ids=["tool", "coder", "coder, in one test", "tester behind a coder", "reference"],
+)
+def test_a_turn_whose_code_a_clock_ended_says_so(
+    problem: Problem, turns: list[tuple[str, str]], shaping: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = CodeLimits(wall_s=0.6, cpu_s=10)
+    monkeypatch.setattr("trainer.credit.answer_turns.GRADING_LIMITS", quick)
+    monkeypatch.setattr("trainer.credit.answer_turns.grade_code", partial(grade_code, limits=quick))
+    found = rewards(problem, *turns, shaping=shaping)
+    of_reference = problem.reference == SLEEPS and shaping == "outcome"  # which asks for none
+    assert [reward.timed_out for reward in found] == [not of_reference] * len(turns)
+
+
+def test_what_a_clock_ended_once_is_graded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine must not leave out all that stands behind a solution, or a reference, for good."""
+    graded: list[float] = []
+
+    async def slow_at_first(*given: Any, **options: Any) -> CodeGrade:
+        graded.append(1 if not graded else 60)
+        return await grade_code(*given, **options, limits=CodeLimits(wall_s=graded[-1], cpu_s=10))
+
+    monkeypatch.setattr("trainer.credit.answer_turns.grade_code", slow_at_first)
+    coder = ("Coder", fenced("import time\nn = int(input())\ntime.sleep(1.5 * (n == 2))\nprint(n * n)"))
+    found = rewards(SQUARE, coder, coder, coder)
+    assert [(reward.timed_out, explained(reward)["team"]) for reward in found] == [(True, 0.75), (False, 1), (False, 1)]
+    assert graded == [1, 60]
 
 
 def test_a_reference_that_fails_its_own_tests_masks() -> None:

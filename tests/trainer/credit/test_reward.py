@@ -18,6 +18,7 @@ from metaagent.terminal.transcript import print_transcript
 from sandbox.protocol import Sandbox
 from tasks import CallTest, CallTests, PlanPathLevel, Problem, StdinTest, StdinTests
 from tasks.environments import begins, problem_of
+from tasks.grading import grade
 from trainer.credit.reward import FORMAT_WEIGHT, conversations, correctness, delivery_format, paper_reward
 from workflow import (
     AgentNode,
@@ -34,7 +35,7 @@ from workflow.agent import FROM
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Usage
 from workflow.environment import Environment
 from workflow.failures import EngineFailed, LimitExceeded, ProgramFailed, ProgramRejected, SandboxUnavailable
-from workflow.limits import Limits
+from workflow.limits import CodeLimits, Limits
 from workflow.place import Place
 from workflow.requests import NodeCall, Parallel, Steps
 from workflow.trace import AgentTurn, Rewarded, RewardTerm, Trace
@@ -149,7 +150,10 @@ def test_an_action_that_the_program_adds_to_an_agents_answer_is_nobodys(in_jail:
             return Message(content=said.content + '\n#### ["D", "R"]')
 
     ended = run(Workflow("w").add_node(Adds("Adds")), {"Solver": "\\boxed{8}"}, game, game=begins(game))
-    assert in_jail(lambda sandbox: correctness(game, ended, sandbox)) == (0.0, "the answer stands in no agent's reply")
+    assert in_jail(lambda sandbox: correctness(game, ended, sandbox))[:2] == (
+        0.0,
+        "the answer stands in no agent's reply",
+    )
 
 
 SQUARE = problem_of(PlanPathLevel(level="@#\n.G"))
@@ -453,6 +457,21 @@ def test_a_conversation_is_one_message(replies: list[str], kept: int) -> None:
         ["Solver"] * 2,
         ["Last"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("body", "timed_out", "correct"),
+    [("time.sleep(60)", True, 0), ("while True: pass", False, 0), ("return n + 1", False, 1), ("return n", False, 0)],
+)
+def test_a_solution_that_a_clock_ended_is_told_apart(
+    in_jail: InJail, monkeypatch: pytest.MonkeyPatch, body: str, timed_out: bool, correct: int
+) -> None:
+    monkeypatch.setattr("trainer.credit.reward.grade", partial(grade, limits=CodeLimits(wall_s=2, cpu_s=1)))
+    reply = f"<solution>\nimport time\ndef inc(n):\n    {body}\n</solution>"
+    ended = asyncio.run(run_workflow(AgentNode("Coder", "Solve."), "q", Canned({"Coder": reply})))
+    rewarded = in_jail(lambda sandbox: paper_reward(INCREMENT, ended, sandbox))
+    assert (rewarded.timed_out, rewarded.terms[0].value) == (timed_out, correct)
+    assert ("a clock ended" in rewarded.terms[0].reason) == timed_out
 
 
 class Held:

@@ -5,6 +5,7 @@ import errno
 import gc
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,20 @@ from token_engine import TokenEngine
 
 from designer.sample import DesignTurn
 from engine import retries
+from engine.session import Run
 from sandbox import ProcessSandbox
+from sandbox.protocol import Sandbox
 from tasks import Problem
 from trainer.config import RolloutConfig
-from trainer.credit.reward import paper_reward
+from trainer.credit import ROLES, outcomes, paper_reward
 from trainer.rollout.rollout import Rollout, derived_seed
 from trainer.rollout.trace_file import OpenFiles
+from trainer.run.step_report import Timings, step_report
 from trainer.trees import DesignResult, Execution, QuestionTree
 from workflow.completion import Completion, CompletionRequest
 from workflow.failures import EngineFailed, SandboxUnavailable
 from workflow.limits import Limits
-from workflow.trace import AgentTurn, Trace
+from workflow.trace import AgentTurn, Rewarded, Trace
 
 
 def designs(*programs: str) -> Callable[[CompletionRequest], str]:
@@ -162,6 +166,74 @@ def test_a_run_whose_own_wall_clock_strikes_is_told_apart_from_one_by_another_li
 
     assert timed_out(wall_s=1.5) == {("limit_exceeded", True)}
     assert timed_out(cpu_s=1) == {("limit_exceeded", False)}
+
+
+CATCHES = """from workflow import AgentNode, Workflow, WorkflowNode
+class Tries(WorkflowNode):
+    def process(self, context):
+        import subprocess
+        try:
+            subprocess.run(["python", "-c", "import time; time.sleep(60)"], timeout=0.1)
+        except subprocess.TimeoutExpired:
+            pass
+        return context.get_latest_message()
+workflow = Workflow("w").add_node(AgentNode("Solver", "Put the answer in \\\\boxed{}.")).add_node(Tries("t"))
+"""
+
+
+def test_a_run_whose_code_a_clock_ended_is_left_out_though_it_went_on() -> None:
+    (tree,) = grow([FOUR], TokenEngine(designs(CATCHES)), TokenEngine("\\boxed{4}"), designs=1, executions=1)
+    [run] = tree.designs[0].executions
+    assert (run.failure, run.correct, run.timed_out) == (None, True, True)
+    assert [outcomes([tree], role)[0] for role in ROLES] == [[], []]
+
+
+def test_a_run_whose_grading_a_clock_ended_is_left_out_with_its_design(tmp_path: Path) -> None:
+    async def late(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
+        return replace(await paper_reward(problem, run, sandbox), timed_out=not graded.append(run) and len(graded) == 1)
+
+    graded: list[Run] = []
+    config = RolloutConfig(designs=2, executions=3, max_concurrent=1)
+    designer, executor = TokenEngine(designs(SINGLE)), TokenEngine("\\boxed{4}")
+    [tree] = in_jail(
+        lambda sandbox: Rollout(config=config, designer=designer, executor=executor, sandbox=sandbox, reward=late).step(
+            [FOUR], 1, tmp_path
+        )
+    )
+    left_out = [run.timed_out for design in tree.designs for run in design.executions]
+    assert sorted(left_out) == [False] * 5 + [True]
+    assert [len(outcomes([tree], role)[0]) for role in ROLES] == [1, 5]
+    traces = [Trace.from_lines(path.read_text().splitlines()) for path in tmp_path.rglob("*.jsonl")]
+    assert sorted(bool(trace.reward and trace.reward.timed_out) for trace in traces) == sorted(left_out)
+    assert step_report(1, ["executor"], [tree], "tree", {}, {}, Timings()).timed_out == 1
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_reward_that_hangs_is_asked_again_and_then_stops_the_step(
+    stubborn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def judge(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
+        asked.append(run)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(5 * stubborn)
+            raise
+        return Rewarded(total=1.0, terms=[])
+
+    monkeypatch.setattr("trainer.rollout.rollout.REWARD_S", 0.2)
+    asked: list[Run] = []
+    config = RolloutConfig(designs=1, executions=1, retries=1)
+    designer, executor = TokenEngine(designs(SINGLE)), TokenEngine("\\boxed{4}")
+
+    async def step(sandbox: ProcessSandbox) -> None:
+        rollout = Rollout(config=config, designer=designer, executor=executor, sandbox=sandbox, reward=judge)
+        async with asyncio.timeout(30):
+            await rollout.step([FOUR], 1, None)
+
+    with pytest.raises(SandboxUnavailable, match=r"a reward did not come within 0\.2 s\. Fix: see what the reward"):
+        in_jail(step)
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("role", ["designer", "executor"])

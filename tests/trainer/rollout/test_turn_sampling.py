@@ -19,7 +19,8 @@ from engine.session import Run
 from sandbox import ProcessSandbox
 from sandbox.conformance.scripted import until
 from sandbox.protocol import Sandbox
-from search import Branching
+from search import AgentStep, Branching, Decision
+from search.branching import Position
 from search.held import HeldRun
 from tasks import PlanPathLevel, Problem
 from tasks.environments import problem_of
@@ -27,8 +28,9 @@ from trainer.config import RolloutConfig
 from trainer.credit import paper_reward, samples_by_policy, turn_reward
 from trainer.credit.advantages import credited
 from trainer.rollout.rollout import Rollout
+from trainer.run.step_report import Timings, step_report
 from trainer.trees import Candidate, Execution, QuestionTree
-from workflow.completion import CompletionRequest
+from workflow.completion import Completion, CompletionRequest
 from workflow.failures import EngineFailed, LimitExceeded
 from workflow.trace import AgentTurn, CandidateDrawn, Rewarded, RewardTerm, Trace, TurnRewarded
 
@@ -491,6 +493,42 @@ workflow = Workflow("w").add_node(Slow("Slow"))""",
     assert [c.timed_out for c in firsts] == [False, False, False, True], run
     learned = [t for t, _ in credited(trees, "executor", "at-grpo") if t.coordinates.agent == "First"]
     assert [t.coordinates.execution for t in learned] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("select", ["best", "first"])
+@pytest.mark.parametrize("scored", ["end", "turn"])
+def test_a_reply_whose_grading_a_clock_ended_is_neither_learned_from_nor_gone_on_with(
+    select: str, scored: str, tmp_path: Path
+) -> None:
+    """Though it comes first, and has the largest reward."""
+
+    def of(said: str) -> Rewarded:
+        return Rewarded(total=99.0 if said == "1" else float(said), terms=[], timed_out=said == "1")
+
+    async def late(problem: Problem, run: Run, sandbox: Sandbox) -> Rewarded:
+        said = {turn.agent: turn.completion.text for turn in run.trace.agent_turns if turn.completion is not None}
+        return of(said["First"])
+
+    async def late_turn(problem: Problem, decision: Decision, position: Position, sandbox: Sandbox) -> Rewarded:
+        step = position.path.steps[len(decision.path.steps)]
+        assert isinstance(step, AgentStep)
+        assert isinstance(step.reply, Completion)
+        return of(step.reply.text)
+
+    turn_reward = late_turn if scored == "turn" else None
+    trees = grow(in_turn(), reward=late, turn_reward=turn_reward, select=select, folder=tmp_path)
+    run = the_run(trees)
+    firsts = [c for c in run.candidates if c.trajectory.coordinates.agent == "First"]
+    assert [c.timed_out for c in firsts] == [True, False, False, False]
+    assert [c.chosen for c in firsts] == [False, True, False, False]
+    learned = [t for t, _ in credited(trees, "executor", "at-grpo") if t.coordinates.agent == "First"]
+    assert [t.coordinates.execution for t in learned] == [1, 2, 3]
+    [trace] = [Trace.from_lines(path.read_text().splitlines()) for path in tmp_path.rglob("*.jsonl")]
+    drawn = [event.timed_out for event in trace.events if isinstance(event, CandidateDrawn) and event.agent == "First"]
+    assert drawn == [True, False, False, False]
+    report = step_report(1, ["executor"], trees, "at-grpo", {}, {}, Timings())
+    assert (report.timed_out, report.candidates_timed_out) == (0, 1)
+    assert "1 single replies were ended by" in report.warnings[0]
 
 
 def test_a_call_beyond_its_limit_is_never_gone_on_with_and_each_run_is_graded_once() -> None:

@@ -28,8 +28,8 @@ def candidate(agent: str, turn: int, point: str, number: int, team: float, own: 
         loss_mask=array("b", [0, 0, *[1] * len(logprobs)]),
         behaviour_logprobs=array("f", [0.0, 0.0, *logprobs]),
     )
-    reward = Rewarded(total=sum(term.value * term.weight for term in terms), terms=terms)
-    return Candidate(trajectory=trajectory, reward=reward, chosen=number == 0, timed_out=late)
+    reward = Rewarded(total=sum(term.value * term.weight for term in terms), terms=terms, timed_out=late)
+    return Candidate(trajectory=trajectory, reward=reward, chosen=number == 0)
 
 
 def tree(*runs: tuple[bool, list[Candidate]]) -> QuestionTree:

@@ -39,11 +39,10 @@ def run(
     if formats is not None:
         terms.append(RewardTerm(name="format", value=formats, weight=0.4, reason=""))
     return {
-        "reward": Rewarded(total=sum(term.value * term.weight for term in terms), terms=terms),
+        "reward": Rewarded(total=sum(term.value * term.weight for term in terms), terms=terms, timed_out=late),
         "usage": Usage(prompt_tokens=50 * len(chosen), completion_tokens=sum(chosen)),
         "failure": failure,
         "chosen": chosen,
-        "late": late,
     }
 
 
@@ -62,7 +61,6 @@ def design(
                 index=number,
                 reward=each["reward"],
                 failure=each["failure"],
-                timed_out=each["late"],
                 usage=each["usage"],
                 trajectories=[
                     trajectory("executor", Coordinates(question=question, design=index, execution=number), count)
@@ -164,6 +162,7 @@ def test_every_field_of_a_step() -> None:
         "agents": {},
         "turns_to_solve": None,
         "timed_out": 0,
+        "candidates_timed_out": 0,
         "outgrown": 0,
         # 10 + 4 + 6 + 8 + 2 + 5 + 7 = 42 and 3 + 5 + 2 + 2 + 1 + 7 = 20; of less than 20 numbers p95 is the largest.
         "lengths": {
