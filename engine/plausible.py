@@ -49,6 +49,8 @@ def impossible(completion: Completion) -> str:
         and len(values) != len(completion.token_ids)
     ):
         return f"{len(completion.token_ids)} token ids came with {len(values)} log-probabilities"
+    if completion.token_ids is not None and not completion.token_ids and (completion.text or completion.reasoning):
+        return f"no token ids came with a text of {len(completion.text or completion.reasoning or ''):,} characters"
     return ""
 
 

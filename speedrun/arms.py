@@ -232,11 +232,29 @@ def left(jobs: Iterable[Job], settings: SpeedrunSettings, kept: Path) -> list[Jo
     ValueError for a file that holds something else."""
     found = {job: keeping.read(kept_at(job, kept)) for job in jobs}
     began = {start: kept_start(start, settings, kept) for start in {job.start for job in found}}
-    return [
-        job
-        for job, run in found.items()
-        if not starts.answers(run, made_by(job, settings), in_todays_terms, began[job.start])
-    ]
+    missing: list[Job] = []
+    for job, run in found.items():
+        if run is None or not starts.answers(run, made_by(job, settings), in_todays_terms, began[job.start]):
+            missing.append(job)
+        elif wrong := _lacking(job, run, settings):
+            raise ValueError(f"{kept_at(job, kept)} holds {wrong}. Fix: remove it")
+    return missing
+
+
+def _lacking(job: Job, run: keeping.KeptRun, settings: SpeedrunSettings) -> str:
+    """What a run that was made as asked holds too little or too much of; empty where it is whole."""
+    validation, test = settings.validation_problems, settings.test_problems
+    counts = {
+        "attempts": (run.sampled, validation if job.tuning else test),
+        "greedy attempts": (run.greedy, 0 if job.tuning else test // 2),
+    }
+    if job.name in WITH_FIXED and not job.tuning:
+        counts |= {f"attempts with {name}": (run.fixed.get(name, []), validation) for name in phases.programs()}
+    for name, (results, wanted) in counts.items():
+        if len(problems := {each.problem for each in results}) != wanted or len(results) != wanted:
+            return f"{len(results)} {name} at {len(problems)} problems, not one at each of {wanted}"
+    steps = phases.like_rl(arm_settings(settings, ARMS[job.name])).steps if job.name in ARMS else 0
+    return "" if len(run.steps) == steps else f"{len(run.steps)} steps of {steps}"
 
 
 def run_all(jobs: Iterable[Job], settings: SpeedrunSettings, out: Path, workers: int, kept: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speedrun.phases import SETTINGS
+from speedrun.side_by_side import end_with_parent
 
 TUNING_SEED = 1000
 """Of the runs that choose learning rates; comparisons have seeds from 0."""
@@ -65,7 +66,9 @@ def asked(
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     seeds = range(given.first_seed, given.first_seed + given.seeds)
-    if given.one is None:
+    if given.one is not None:
+        end_with_parent()
+    else:
         if given.comparison is None:
             parser.error(f"which comparison? Fix: name one of {', '.join(comparisons)}")
         if given.seeds < 3:

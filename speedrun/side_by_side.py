@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from metaagent.terminal import note
+from sandbox.jail import kernel
 from speedrun.versions import now_runs
 
 Job = TypeVar("Job", bound=Hashable)
@@ -31,6 +33,12 @@ def run_in_process(folder: Path, title: str, command: Sequence[str]) -> None:
     if ended != 0:
         raise RuntimeError(f"{title} failed ({ended}); see {folder / LOG}. The same command goes on")
     (folder / DONE).touch()
+
+
+def end_with_parent() -> None:
+    """From now on the kernel kills this process where the one that started it is gone, however that ended: it would go
+    on alone, and hold the folder that the next one needs."""
+    kernel.take([kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)])
 
 
 def in_order(needs: Mapping[Job, Collection[Job]], do: Callable[[Job], None], workers: int) -> None:

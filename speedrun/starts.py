@@ -74,7 +74,10 @@ def answers(run: Begun | None, made_by: Mapping[str, Any], today: Callable[[Any]
 def fetch(kept: Path, start: Path, what: str = POLICY) -> None:
     """Copy the weights that are kept into a start's folder. Raises ValueError where that has other ones."""
     if not (start / what).exists():
-        shutil.copytree(kept / what, start / what)
+        beside = start / f".{what}"
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.copytree(kept / what, beside)
+        beside.rename(start / what)
     if digest(start, what) != digest(kept, what):
         raise ValueError(
             f"{start / what} is another one than {kept / what}, which is kept. Fix: another --out, or remove one"

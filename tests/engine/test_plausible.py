@@ -40,6 +40,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"logprobs": [0.0, -math.inf, 0.0]}, "logprobs holds -inf"),
     ({"logprobs": [0.0, 0.5, 0.0]}, "logprobs holds 0.5"),
     ({"logprobs": [0.0]}, "3 token ids came with 1 log-probabilities"),
+    ({"token_ids": [], "logprobs": []}, "no token ids came with a text of 2 characters"),
+    (
+        {"text": "", "reasoning": "hm?", "token_ids": [], "logprobs": []},
+        "no token ids came with a text of 3 characters",
+    ),
     ({"text": "a\ud800"}, "text holds half of a surrogate pair"),
     ({"reasoning": "\udc00"}, "reasoning holds half of a surrogate pair"),
 ]
@@ -47,7 +52,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 def test_what_can_be_is_let_through() -> None:
     assert impossible(Completion(**GOOD)) == ""
-    assert impossible(Completion(text="")) == ""
+    assert impossible(Completion(text="")) == impossible(Completion(text="", token_ids=[], logprobs=[])) == ""
 
 
 @pytest.mark.parametrize(("change", "told"), WRONG)

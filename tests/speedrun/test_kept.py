@@ -15,25 +15,57 @@ from attempts import ENSEMBLE, attempts
 
 from speedrun.arms import Job, in_todays_terms, kept_at, left, made_by, run_all
 from speedrun.compare import system_of, verdict_in
-from speedrun.kept import ATTEMPTS, FIXED, GREEDY, Result, kept_of, read, write
-from speedrun.phases import PROBLEMS
+from speedrun.kept import ATTEMPTS, FIXED, GREEDY, RL, Result, kept_of, read, write
+from speedrun.phases import PROBLEMS, programs
 from speedrun.settings import SpeedrunSettings
-from speedrun.starts import POLICY, digest, keep, kept_digest
-from speedrun.variants import START, STARTS
+from speedrun.starts import POLICY, digest, fetch, keep, kept_digest
+from speedrun.variants import ARMS, START, STARTS, WITH_FIXED
 from speedrun.versions import code_of_project, now_runs
 from tasks.data.miniature import KINDS
 from trainer.disk import agree, agree_on_settings
-from trainer.evaluate import RESULTS
+from trainer.evaluate import RESULTS, Diversity
+from trainer.run import METRICS, StepReport
 
-SETTINGS = SpeedrunSettings()
+SETTINGS = SpeedrunSettings(test_problems=40, validation_problems=20, overrides=("steps=2",))
+STEP = StepReport(
+    step=0,
+    active=["executor"],
+    questions=1,
+    designs=1,
+    executions=1,
+    reward=0.5,
+    reward_by_role={},
+    terms={},
+    correct=0.5,
+    solved=0.5,
+    ready=1.0,
+    structures={},
+    diversity=Diversity(designs=1, agents=1, role_names=1, unique_prompts=1.0, top_names={}),
+    failures={},
+    silent={},
+    lengths={},
+    usage={},
+    updates={},
+    weights={},
+)
 
 
-def leave(folder: Path, right: int) -> None:
+def leave(folder: Path, right: int, job: Job | None = None) -> None:
     """What a run leaves behind."""
-    for place in (ATTEMPTS, GREEDY, f"{FIXED}/one"):
+    few = job is not None and job.tuning
+    places = {ATTEMPTS: 5 if few else 10} | ({} if few else {GREEDY: 5, f"{FIXED}/one": 10})
+    if job is not None and job.name in WITH_FIXED and not few:
+        places |= {f"{FIXED}/{name}": 5 for name in programs()}
+    for place, of in places.items():
         (folder / place).mkdir(parents=True)
-        lines = [each.model_dump_json() + "\n" for each in attempts(dict.fromkeys(KINDS, right), 10, ENSEMBLE)]
+        lines = [each.model_dump_json() + "\n" for each in attempts(dict.fromkeys(KINDS, right), of, ENSEMBLE)]
         (folder / place / RESULTS).write_text("".join(lines))
+    if job is not None and job.name in ARMS:
+        (folder / RL).mkdir()
+        steps = 2 >> ARMS[job.name].half
+        (folder / RL / METRICS).write_text(
+            "".join(STEP.model_copy(update={"step": n}).model_dump_json() + "\n" for n in range(steps))
+        )
 
 
 def taught(policy: Path, weights: str) -> None:
@@ -52,7 +84,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         jobs.append(job)
         if job.name in STARTS and not (job.folder(out) / POLICY).exists():
             taught(job.folder(out) / POLICY, f"{job.name} {job.seed} of {out}")
-        leave(job.folder(out), 4 + job.seed)
+        leave(job.folder(out), min(4 + job.seed, 5), job)
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", ended)
@@ -163,6 +195,26 @@ def test_a_start_is_kept_whole_with_what_it_was_made_by(tmp_path: Path) -> None:
         found(seed=1)
 
 
+def test_a_copy_that_was_broken_off_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, start = tmp_path / "kept", tmp_path / "start"
+    kept.mkdir()
+    taught(kept / POLICY, "weights")
+    copied = shutil.copytree
+
+    def killed(source: Path, to: Path) -> None:
+        to.mkdir(parents=True)
+        (to / "tokenizer.json").write_text("{")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copytree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(kept, start)
+    monkeypatch.setattr(shutil, "copytree", copied)
+    fetch(kept, start)
+    assert digest(start) == digest(kept) != ""
+    assert [path.name for path in start.iterdir()] == [POLICY]
+
+
 def test_a_policy_is_kept_in_half_precision(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from safetensors import safe_open
@@ -238,6 +290,31 @@ def test_what_is_kept_of_the_pages_answers_today() -> None:
     assert (verdict_in(pages, settings) is not None) == (pages / "gate.json").exists()
     assert left(jobs, SpeedrunSettings(designer_rows=61), pages / "runs") == jobs
     assert verdict_in(pages, SpeedrunSettings(designer_rows=61)) is None
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "told"),
+    [
+        ({"sampled": slice(0, 39)}, "39 attempts at 39 problems, not one at each of 40"),
+        ({"sampled": [0] * 40}, "40 attempts at 1 problems, not one at each of 40"),
+        ({"greedy": slice(0, 0)}, "0 greedy attempts at 0 problems, not one at each of 20"),
+        ({"steps": slice(0, 1)}, "1 steps of 2"),
+        ({"steps": [0, 1, 1]}, "3 steps of 2"),
+    ],
+)
+def test_a_kept_run_that_is_not_whole_is_told(
+    tmp_path: Path, made: list[Job], spoilt: dict[str, Any], told: str
+) -> None:
+    kept, arm = tmp_path / "kept", Job(name="executor only", seed=1)
+    run_all([arm], SETTINGS, tmp_path / "one", 1, kept)
+    run = read(kept_at(arm, kept))
+    assert run is not None
+    for field, which in spoilt.items():
+        had = getattr(run, field)
+        run = run.model_copy(update={field: had[which] if isinstance(which, slice) else [had[n] for n in which]})
+    write(kept_at(arm, kept), run)
+    with pytest.raises(ValueError, match=rf"executor only.json.gz holds {told}. Fix: remove it"):
+        left([arm], SETTINGS, kept)
 
 
 def test_settings_of_an_earlier_version_go_on(tmp_path: Path) -> None:

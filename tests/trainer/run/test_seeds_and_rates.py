@@ -193,6 +193,45 @@ def test_samples_are_dealt_anew_at_every_step_and_for_every_policy(ran: Callable
         assert sorted(designs) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+def test_two_policies_are_not_dealt_in_one_order(ran: Callable[..., Noting], monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def noted(samples: list[Any], seed: int) -> list[Any]:
+        seeds.append(seed)
+        return samples
+
+    monkeypatch.setattr("trainer.run.loop._shuffled", noted)
+    split = {"policies": {"a": {"model": "m"}, "b": {"model": "m"}}, "roles": {"designer": "a", "executor": "b"}}
+    ran(schedule="coupled", **split)
+    assert len(seeds) == len(set(seeds)) == 2 * STEPS
+
+
+def test_the_kl_of_a_role_that_does_not_learn_is_asked_for(ran: Callable[..., Noting]) -> None:
+    def held(**changes: Any) -> set[tuple[int, int]]:
+        lessons = [each["p0"].samples for each in ran(**changes).lessons]
+        return {(sum(sample.held for sample in each), len(each)) for each in lessons}
+
+    assert held() == {(0, 2 * 16), (0, 2 * 4)}
+    assert held(kl_roles="all", objective={"kl_coefficient": 0.1}) == {(2 * 4, 2 * 20), (2 * 16, 2 * 20)}
+
+
+def test_what_other_weights_have_drawn_ends_the_run(
+    ran: Callable[..., Noting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ignored(self: Noting, versions: Mapping[str, int]) -> dict[str, SyncReport]:
+        return {}
+
+    monkeypatch.setattr(Noting, "sync", ignored)
+    with pytest.raises(RuntimeError, match="was drawn with 0, not with weights 1"):
+        ran()
+
+
+def test_the_last_step_has_a_checkpoint_whatever_its_number(ran: Callable[..., Noting], tmp_path: Path) -> None:
+    ran(steps=5, checkpoint_every=4)
+    written = sorted(path.name for path in (tmp_path / "run-0" / "checkpoints").glob("step-*"))
+    assert [int(name.removeprefix("step-")) for name in written] == [4, 5]
+
+
 @pytest.mark.parametrize(("kept", "left"), [(None, range(STEPS)), (3, range(STEPS - 3, STEPS)), (99, range(STEPS))])
 def test_traces_of_old_steps_go(ran: Callable[..., Noting], tmp_path: Path, kept: int | None, left: range) -> None:
     ran(traces_kept=kept)

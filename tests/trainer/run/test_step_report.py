@@ -7,7 +7,7 @@ import pytest
 
 from tasks import Problem
 from trainer.evaluate.metrics import Diversity, Spread
-from trainer.run.step_report import StepReport, SyncReport, Timings, step_report
+from trainer.run.step_report import StepReport, SyncReport, Timings, generated_tokens, step_report
 from trainer.samples import Coordinates, Trajectory
 from trainer.trees import DesignResult, Execution, QuestionTree
 from trainer.update.backend import UpdateReport
@@ -243,3 +243,13 @@ def test_a_role_that_a_step_taught_nothing_is_told_with_the_reason() -> None:
     assert warnings(EQUAL) == [equal.format("executor")]
     assert warnings(EQUAL, active=["designer", "executor"]) == [equal.format("designer"), equal.format("executor")]
     assert warnings(OUTGROWN)[-1] == "the executor had no trajectory to learn from"
+
+
+def test_only_what_learners_say_is_generated() -> None:
+    usage: Any = {"designer": Usage(completion_tokens=3), "executor": Usage(completion_tokens=40)}
+    assert [generated_tokens(usage, roles) for roles in ([], ["designer"], ["executor"], ["executor", "designer"])] == [
+        0,
+        3,
+        40,
+        43,
+    ]
