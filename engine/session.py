@@ -8,6 +8,7 @@ admitted here.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -126,6 +127,13 @@ def _as_previous(turn: AgentTurn | None) -> PreviousTurn | None:
     if turn is None or done is None or done.prompt_token_ids is None or done.token_ids is None:
         return None
     return PreviousTurn(messages=len(turn.messages), prompt_token_ids=done.prompt_token_ids, token_ids=done.token_ids)
+
+
+def _why(failed: BaseException) -> str:
+    """In a Trace, why no reply came."""
+    if isinstance(failed, asyncio.CancelledError):
+        return "it was stopped before its reply was there"
+    return str(failed) if isinstance(failed, MetaAgentError) else type(failed).__name__
 
 
 def _overruled(own: OwnSampling, sampling: Sampling) -> OwnSampling | None:
@@ -271,7 +279,7 @@ class Session:
         try:
             completion = await self._asked(request)
         except BaseException as failed:
-            self._close_call(key, None, str(failed) if isinstance(failed, MetaAgentError) else type(failed).__name__)
+            self._close_call(key, None, _why(failed))
             raise
         if earlier is not None and _extends(earlier, completion):
             self._calling[key].continues = earlier.key
