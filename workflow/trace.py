@@ -62,6 +62,8 @@ class AgentTurn(_Event):
     """Key of the turn whose prompt and completion ids this turn's prompt begins with, token for token. None begins a
     new training sample (decision 6): a first turn, an engine without token ids, or a template that cannot extend."""
     error: str | None = None
+    written: str = ""
+    """Where it did not come, what the engine had written of it by then, as far as somebody watched."""
     duration_s: float = 0.0
     place: Place = ()
     """Independent of the order of arrival, too. Empty in traces from before it was kept."""

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from designer.check import check_program
 from engine.replay import ReplayEngine, ReplayEntry
-from metaagent.commands.design import from_bank, print_design
+from metaagent.commands.design import from_bank
+from metaagent.commands.designs_shown import print_design
 from metaagent.commands.inputs import read_text
 from metaagent.commands.run import RunSettings, run_checked
 from metaagent.demo import GOLD, PROBLEM, PROGRAM, REPLAY, text

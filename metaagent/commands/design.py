@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from pydantic import BaseModel
-from rich.console import Console
-from rich.text import Text
 
 from designer.bank import design_from_bank
 from designer.check import check_program
 from designer.sample import Design, sample_designs
 from metaagent import embedded
+from metaagent.commands.designs_shown import DesignReport, Proposal, print_report
 from metaagent.commands.inputs import read_problem
 from metaagent.commands.options import (
     LIMITS,
@@ -39,95 +38,29 @@ from metaagent.commands.options import (
     validated,
 )
 from metaagent.commands.outputs import PAGE, PROGRAM, check_apart, check_output, open_output
-from metaagent.commands.run import RunSettings, Shown, all_of, run_checked
+from metaagent.commands.run import RunSettings, Shown, all_of, run_checked, was_interrupted
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
 from metaagent.terminal import (
     ExitCode,
     LiveProgress,
-    RunReport,
     Stop,
-    cache_line,
-    code,
-    fields,
-    heading,
     note,
-    print_findings,
     print_json,
-    print_run,
-    print_shares,
     stdout,
-    totals,
-    tree,
     usage_error,
 )
 from sandbox.host import JailSandbox
 from workflow.completion import Sampling, Usage
-from workflow.failures import Finding
-from workflow.graph import GraphNode
 from workflow.limits import Limits
 from workflow.trace import Trace
-from workflow.usage import UsageReport, usage_report
+from workflow.usage import usage_report
 
 if TYPE_CHECKING:
     from viewer import WorkSite
 
-PLUG_IN = (
-    "to have a real model design and run it, add --engine openai:MODEL@http://localhost:8000/v1 or set METAAGENT_ENGINE"
-)
 FIRST_DESIGN = "designer/0/"
 """How the keys of its requests begin."""
-SHOWN_AS = "program.py"
-"""What an unsaved program is called in findings."""
-
-
-class Proposal(BaseModel):
-    """One program written for the problem, or why there is none."""
-
-    source: str
-    """`bank`, or the engine's name."""
-    ok: bool
-    """Whether it passed the check."""
-    template: str | None = None
-    reason: str = ""
-    """Why the bank chose the template, or the pattern that the model names with its reason."""
-    repaired: bool = False
-    """Whether the first version failed the check, and what it found was fed back."""
-    failure: str = ""
-    """Why the program may not run."""
-    program: str | None
-    findings: list[Finding] = []
-    graph: GraphNode | None = None
-
-
-class DesignReport(BaseModel):
-    """What `design --json` prints."""
-
-    problem: str
-    engine: str | None
-    designs: list[Proposal]
-    chosen: int | None
-    """Index of the first design that passed its check; it is the one that is saved and run."""
-    usage: Usage = Usage()
-    """Tokens spent on designing."""
-    usage_report: UsageReport = UsageReport()
-    """Designing and running, by role and by agent."""
-    saved: str | None = None
-    run: RunReport | None = None
-    interrupted: bool = False
-    """Whether it was stopped before all designs were finished."""
-
-    @property
-    def design(self) -> Proposal | None:
-        return None if self.chosen is None else self.designs[self.chosen]
-
-    @property
-    def exit_code(self) -> ExitCode:
-        if self.interrupted:
-            return ExitCode.INTERRUPTED
-        if self.chosen is None:
-            return ExitCode.BAD
-        return self.run.exit_code if self.run else ExitCode.OK
 
 
 async def _design(
@@ -172,11 +105,12 @@ async def _design(
                         finished=sampled.append,
                     )
                 except asyncio.CancelledError:
-                    this = asyncio.current_task()
-                    if not sampled or not this or this.uncancel():
+                    if not (sampled or progress.wrote) or not was_interrupted():
                         raise
             sampled.sort(key=lambda design: design.index)
             designs = [_proposal(sample, engine.name) for sample in sampled]
+            if len(sampled) < samples:
+                designs += _unfinished(progress.wrote, sampled, engine.name)
             _show_on(site, designs)
             traces: list[Trace] = []
             report = DesignReport(
@@ -200,6 +134,7 @@ async def _design(
                         engine=engine,
                         sandbox=sandbox,
                         settings=RunSettings(seed=seed, sampling=sampling, limits=limits),
+                        wrote=progress.wrote,
                         sink=all_of(*shown),
                         asking=all_of(*(each.asking for each in shown)),
                     )
@@ -237,6 +172,18 @@ def _proposal(sample: Design, engine: str) -> Proposal:
     )
 
 
+def _unfinished(wrote: Mapping[str, str], finished: Sequence[Design], engine: str) -> list[Proposal]:
+    """What was written of designs before Ctrl-C: the newest of each one's replies."""
+    written: dict[int, str] = {}
+    for key, text in wrote.items():
+        written[int(key.split("/")[1])] = text
+    unfinished = sorted(written.keys() - {design.index for design in finished})
+    return [
+        Proposal(source=engine, ok=False, program=None, failure="interrupted", written=written[index])
+        for index in unfinished
+    ]
+
+
 def _show_on(site: WorkSite | None, designs: list[Proposal]) -> None:
     if site is None:
         return
@@ -261,55 +208,6 @@ def _show_on(site: WorkSite | None, designs: list[Proposal]) -> None:
 
 def _first_good(designs: list[Proposal]) -> int | None:
     return next((index for index, design in enumerate(designs) if design.ok), None)
-
-
-def print_report(console: Console, report: DesignReport) -> None:
-    """All designs with their checks; code and graph of the one that is chosen, or of the first where none is."""
-    shown = report.chosen or 0
-    for index, proposal in enumerate(report.designs):
-        if len(report.designs) > 1:
-            chosen = "chosen" if index == report.chosen else ""
-            heading(console, f"Design {index + 1} of {len(report.designs)}", chosen)
-        print_design(console, proposal, code_too=index == shown)
-    if report.engine is not None:
-        console.print()
-        cached = "" if report.run else cache_line(report.usage_report.total)
-        fields(console, [("Spent on designing", totals(report.usage)), ("Cache", cached)])
-    if report.interrupted:
-        note(f"interrupted: the {len(report.designs)} that were finished are shown")
-    if report.saved:
-        note(f"saved {report.saved}")
-    if report.run is not None:
-        print_run(console, report.run)
-        print_shares(console, "By role", report.usage_report.by_role)
-    if report.engine is None:
-        note(f"no engine is configured, so the template bank designed this; {PLUG_IN}")
-        if embedded.knows(report.problem):
-            note(f"the embedded policy knows such problems, but {embedded.missing()}")
-    elif report.engine == embedded.SPEC:
-        note(f"{embedded.about()}; {PLUG_IN}")
-
-
-def print_design(console: Console, design: Proposal, *, code_too: bool = True) -> None:
-    """Who designed this and why, what the check says; then its code and its graph."""
-    checked = ("passed" if design.ok else "failed") + (", after one repair round" if design.repaired else "")
-    fields(
-        console,
-        [
-            ("Template", design.template or ""),
-            ("Designer", "" if design.template else design.source),
-            ("Why", design.reason),
-            ("Check", Text(checked, style="green" if design.ok else "red")),
-            ("Failed", "" if design.findings else Text(design.failure, style="red")),
-        ],
-    )
-    print_findings(console, SHOWN_AS, design.findings)
-    if code_too and design.program is not None:
-        heading(console, "Program")
-        code(console, design.program)
-    if code_too and design.graph is not None:
-        heading(console, "Graph")
-        console.print(tree(design.graph))
 
 
 def main(

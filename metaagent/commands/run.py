@@ -7,8 +7,7 @@ answer where a gold one is given, and never runs anything outside a jail.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, TypeVar
 
@@ -17,7 +16,6 @@ from pydantic import BaseModel, ConfigDict
 
 from designer.check import check_program
 from engine import Engine, Run
-from engine.replay import ReplayEngine
 from metaagent.commands.inputs import read_problem, read_text
 from metaagent.commands.options import (
     LIMITS,
@@ -39,13 +37,14 @@ from metaagent.commands.options import (
     validated,
 )
 from metaagent.commands.outputs import PAGE, TRACE, check_apart, check_output, open_output
+from metaagent.commands.run_notes import fix_of, notes_of
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
 from metaagent.terminal import (
     ExitCode,
     LiveProgress,
     RunReport,
-    one_line,
+    note,
     print_json,
     print_run,
     print_transcript,
@@ -55,11 +54,11 @@ from metaagent.terminal import (
 from sandbox.host import JailSandbox
 from tasks import Problem, gold_is_readable, grade
 from workflow.answers import math_answer
-from workflow.completion import Completion, Sampling
-from workflow.failures import Failure, Finding, ProgramRejected
+from workflow.completion import Sampling, Usage
+from workflow.failures import Finding, ProgramRejected, stopped
 from workflow.limits import Limits
 from workflow.text import solution_block
-from workflow.trace import AgentTurn, CodeRan, Event, ToolCalled, Trace, event_to_json
+from workflow.trace import AgentTurn, CodeRan, Event, Printed, RunStarted, ToolCalled, Trace, event_to_json
 from workflow.usage import usage_report
 
 if TYPE_CHECKING:
@@ -138,37 +137,59 @@ async def run_checked(
     engine: Engine,
     sandbox: JailSandbox,
     settings: RunSettings,
-    sink: Sink | None = None,
+    wrote: Mapping[str, str] | None = None,
+    sink: Sink = lambda _: None,
     asking: Asking | None = None,
 ) -> tuple[RunReport, Run]:
-    """Run a program that has passed its check. What it does wrong is in the report."""
-    run = await sandbox.run_program(
-        source,
-        problem,
-        engine=engine,
-        limits=settings.limits,
-        sampling=settings.sampling,
-        seed=settings.seed,
-        sink=sink,
-        asking=asking,
-        own_sampling=True,
-    )
+    """Run a program that has passed its check. What it does wrong is in the report; Ctrl-C ends it with what there is,
+    with what `wrote` says, by their keys, of replies that had not come."""
+    seen: list[Event] = []
+
+    def noted(event: Event) -> None:
+        if isinstance(event, AgentTurn) and event.completion is None:
+            event.written = (wrote or {}).get(event.key, "")
+        seen.append(event)
+        sink(event)
+
     verdict = None
+    try:
+        run = await sandbox.run_program(
+            source,
+            problem,
+            engine=engine,
+            limits=settings.limits,
+            sampling=settings.sampling,
+            seed=settings.seed,
+            sink=noted,
+            asking=asking,
+            own_sampling=True,
+        )
+    except asyncio.CancelledError:
+        if not seen or not was_interrupted():
+            raise
+        run = _broken_off(seen)
+        report = _report(run, problem, program, engine, settings.gold, verdict)
+        report.interrupted, report.fix = True, ""
+        return report, run
     if settings.gold is not None and run.failure is None:
         asked = Problem(id="problem", question=problem, domain="math", gold=settings.gold)
         verdict = (await grade(asked, run.answer or "", sandbox)).verdict
+    return _report(run, problem, program, engine, settings.gold, verdict), run
+
+
+def _report(run: Run, problem: str, program: str, engine: Engine, gold: str | None, verdict: str | None) -> RunReport:
     events = run.trace.events
-    report = RunReport(
+    return RunReport(
         program=program,
         engine=engine.name,
         answer=final_answer(run.answer),
         message=run.answer,
         answer_from=run.answer_from,
-        gold=settings.gold,
+        gold=gold,
         verdict=verdict,
         failure=run.failure,
-        fix=_fix(run.failure, program),
-        notes=_notes(run, problem, engine),
+        fix=fix_of(run.failure, program),
+        notes=notes_of(run, problem, engine),
         output=run.output,
         agent_calls=len(run.trace.agent_turns),
         tool_calls=sum(isinstance(event, ToolCalled) for event in events),
@@ -178,7 +199,19 @@ async def run_checked(
         duration_s=round(run.duration_s, 4),
         jail=run.jail,
     )
-    return report, run
+
+
+def _broken_off(events: list[Event]) -> Run:
+    """What there is of a run that was stopped."""
+    turns = [event.completion for event in events if isinstance(event, AgentTurn) and event.completion is not None]
+    return Run(
+        failure=stopped().record(),
+        output="".join(event.text for event in events if isinstance(event, Printed)),
+        trace=Trace.model_construct(events=events),
+        usage=Usage.total(turn.usage for turn in turns),
+        duration_s=events[-1].t if events else 0.0,
+        jail=next((event.jail for event in events if isinstance(event, RunStarted)), ""),
+    )
 
 
 async def run_file(
@@ -193,7 +226,8 @@ async def run_file(
 ) -> tuple[RunReport, Trace | None]:
     """Check a program and run it on the engine that `spec` names, with live progress on stderr, and on a page.
 
-    `sink` gets every event as it happens. There is no trace where the check refused the program.
+    `sink` gets every event as it happens. There is no trace where the check refused the program. Ctrl-C ends it with
+    what there is of the run.
     """
     async with (
         open_engine(spec, settings.cache) as engine,
@@ -211,7 +245,8 @@ async def run_file(
             if site is not None:
                 site.runs(checked.graph)
             shown: list[Shown] = [progress] if site is None else [progress, site]
-            with TraceFile(trace) as written, progress.watching(engine):
+
+            with TraceFile(trace) as written, progress.watching(engine, keep=trace is not None):
                 report, run = await run_checked(
                     source,
                     problem,
@@ -219,6 +254,7 @@ async def run_file(
                     engine=engine,
                     sandbox=sandbox,
                     settings=settings,
+                    wrote=progress.wrote,
                     sink=all_of(sink, written, *shown),
                     asking=all_of(*(each.asking for each in shown)),
                 )
@@ -226,6 +262,12 @@ async def run_file(
     report.trace = None if trace is None else str(trace)
     report.notes += [written.problem] if written.problem else []
     return report, run.trace
+
+
+def was_interrupted() -> bool:
+    """Where this task is being cancelled: whether Ctrl-C did it, so that it may go on to say what there is."""
+    this = asyncio.current_task()
+    return this is not None and this.uncancel() == 0
 
 
 def all_of(*sinks: Callable[[T], None]) -> Callable[[T], None]:
@@ -245,84 +287,6 @@ def final_answer(text: str | None) -> str | None:
     if text is None:
         return None
     return math_answer(text) or solution_block(text) or text
-
-
-def _fix(failure: Failure | None, program: str) -> str:
-    if failure is None:
-        return ""
-    if failure.kind == "limit_exceeded":
-        kind = str(failure.fields["limit_kind"])
-        if kind == "context_tokens":
-            return "make the agents say less, or use a model with a longer context"
-        return f"raise it with --{kind.replace('_', '-')}, or make the program do less"
-    if failure.kind == "program_failed":
-        line = failure.fields.get("line")
-        return f"mend {program}" + (f", line {line}" if line else "")
-    if failure.kind == "engine_failed":
-        return "" if "Fix: " in failure.message else "see that the engine is up; `metaagent doctor` shows what is set"
-    return "" if "Fix: " in failure.message else "run `metaagent doctor`"
-
-
-def _notes(run: Run, problem: str, engine: Engine) -> list[str]:
-    turns = run.trace.agent_turns
-    empty, cut = empty_replies(turns), cut_replies(turns)
-    notes = [*empty, *cut]
-    if run.failure is None and run.answer is not None and not run.answer.strip():
-        notes.append("the answer is empty" + ("" if empty else ": the program reported nothing. Fix: mend the program"))
-    elif run.answer is not None and run.answer_from is None:
-        notes.append("no agent produced this answer: the program made it itself")
-    said = (message["content"] for turn in turns for message in turn.messages)
-    if turns and problem.strip() and not any(problem.strip() in text for text in said):
-        notes.append("no agent was shown the problem as given: the program asked something of its own")
-    if isinstance(engine, ReplayEngine) and run.failure is None and engine.unused():
-        notes.append(f"{len(engine.unused())} recorded replies were not asked for")
-    return notes
-
-
-MORE_TOKENS = "raise it with --max-tokens; where the agent's node sets max_tokens itself, raise that, too"
-
-
-def empty_replies(turns: Iterable[AgentTurn]) -> list[str]:
-    """One line for each agent and reason for which a reply of it was empty, with what to do."""
-    return _by_agent((turn.agent, why_empty(turn.completion)) for turn in turns if turn.completion is not None)
-
-
-def why_empty(reply: Completion) -> str:
-    """Why a reply says nothing and what to do about it, or an empty string for one that says something."""
-    if reply.text.strip():
-        return ""
-    thought = " but reasoning" if reply.reasoning else ""
-    if reply.finish_reason == "length":
-        return f"said nothing{thought} before it was cut off by max_tokens. Fix: {MORE_TOKENS}"
-    if reply.finish_reason == "abort":
-        return (
-            f"said nothing{thought}, as the server filtered it or broke it off. Fix: ask in other words, use another "
-            "model, or see the server's content filter and log"
-        )
-    if thought:
-        return (
-            "said nothing but reasoning. Fix: turn the model's thinking off, or see that the server's reasoning parser "
-            "fits the model"
-        )
-    return "said nothing at all. Fix: make the agent's prompts ask for an answer, or use another model"
-
-
-def cut_replies(turns: Iterable[AgentTurn]) -> list[str]:
-    """One line for each agent of which a reply that says something was cut off."""
-    return _by_agent(
-        (turn.agent, f"was cut off by max_tokens. Fix: {MORE_TOKENS}")
-        for turn in turns
-        if turn.completion and turn.completion.finish_reason == "length" and turn.completion.text.strip()
-    )
-
-
-def _by_agent(found: Iterable[tuple[str, str]]) -> list[str]:
-    """Lines of what befell replies of agents, the same thing told once with its count."""
-    counts = Counter(each for each in found if each[1])
-    return [
-        f"{one_line(agent)}: {'a reply' if count == 1 else f'each of {count} replies'} {what}"
-        for (agent, what), count in counts.items()
-    ]
 
 
 def main(
@@ -393,4 +357,6 @@ def main(
             if transcript and record is not None:
                 print_transcript(stdout(), record)
             print_run(stdout(), report, transcribed=transcript)
+            if report.interrupted:
+                note("interrupted: what there was by then is shown")
     return report.exit_code

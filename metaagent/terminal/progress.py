@@ -56,6 +56,8 @@ class LiveProgress:
         """The agent of each call that has no reply yet, by the call's key."""
         self._held: dict[str, str] = {}
         """What was written for calls that are not shown yet: one is shown at a time, the one that was made first."""
+        self.wrote: dict[str, str] = {}
+        """What was written for each request that is watched and has no reply yet, by its key."""
         self._line_so_far = ""
         self._pieces: deque[float] = deque(maxlen=64)
         """When the last ones were written."""
@@ -84,6 +86,7 @@ class LiveProgress:
     def __call__(self, event: Event) -> None:
         if isinstance(event, AgentTurn):
             self._end(event.key)
+            self.wrote.pop(event.key, None)
         line = self._line(event)
         if line is not None and self._console.is_terminal:
             self._console.print(line)
@@ -129,15 +132,18 @@ class LiveProgress:
         engine: object,
         only: str | None = None,
         also: Callable[[str], None] | None = None,
+        keep: bool = False,
     ) -> Iterator[None]:
         """On a terminal, how fast an engine writes that can be watched, and what it writes: for requests whose key
-        begins with `only`, or else call by call. `also` is told of the former, too."""
-        if not isinstance(engine, WatchedEngine) or not (self.visible or also):
+        begins with `only`, or else call by call. `also` is told of the former, too. With `keep` what it writes is
+        in `wrote` without a terminal, too."""
+        if not isinstance(engine, WatchedEngine) or not (self.visible or also or keep):
             yield
             return
 
         def watch(key: str, piece: str) -> None:
             wanted = only is not None and key.startswith(only)
+            self.wrote[key] = self.wrote.get(key, "") + piece
             if also is not None and wanted:
                 also(piece)
             if not self.visible:

@@ -46,9 +46,13 @@ class RunReport(BaseModel):
     jail: str = ""
     trace: str | None = None
     """File that the trace was written to."""
+    interrupted: bool = False
+    """Whether it was stopped; the rest says what there was by then."""
 
     @property
     def exit_code(self) -> ExitCode:
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
         if self.failure is not None:
             return FAILURE_CODES[self.failure.kind]
         empty = self.answer is not None and not self.answer.strip()

@@ -209,6 +209,8 @@ class _Transcript:
             self._replies[done.text] = f"[reply {self._turns}, of {event.agent}]"
         else:
             self._labelled("failed", event.error or "no reply", "red")
+            if event.written:
+                self._labelled("written by then", event.written, "dim")
         if drawn := self._drawn.get(event.key):
             self._candidates(drawn)
         if valued := self._valued.get(event.key):

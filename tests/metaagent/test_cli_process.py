@@ -24,6 +24,10 @@ from workflow import AgentNode, Workflow
 solver = AgentNode(name="Solver", system_prompt="Put the answer in \\\\boxed{}.")
 workflow = Workflow(name="one").add_node(solver)
 """
+TWO = (
+    ONE.replace("workflow = ", 'other = AgentNode(name="Other", system_prompt="Check.")\nworkflow = ')
+    + "workflow.add_node(other)\n"
+)
 METAAGENT = [sys.executable, "-m", "metaagent.cli"]
 HEAVY = ["openai", "torch", "sympy", "math_verify", "transformers", "RestrictedPython", "latex2sympy2_extended"]
 
@@ -171,11 +175,12 @@ def test_ctrl_c_ends_a_run_cleanly(one: str, silent_endpoint: str, tmp_path: Pat
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors == "error: interrupted\n"
-    assert out == ""
+    assert errors == "note: interrupted: what there was by then is shown\n"
+    assert "the run was cancelled" in out
     events = [json.loads(line) for line in trace.read_text().splitlines()]
     assert events[-1]["type"] == "run_ended"
-    assert "agent_call" in {event["type"] for event in events}
+    [asked] = [event for event in events if event["type"] == "agent_call"]
+    assert asked["error"] == "it was stopped before its reply was there"
 
 
 class Tiring(BaseHTTPRequestHandler):
@@ -203,10 +208,10 @@ class Tiring(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None: ...
 
 
-def stopped(said: str, *arguments: str) -> tuple[int, str, str]:
+def stopped(said: str, *arguments: str, by: type[Tiring] = Tiring) -> tuple[int, str, str]:
     """A command whose engine says one thing and then nothing, and that then gets Ctrl-C."""
-    Tiring.said, Tiring.asked = said, 0
-    with ThreadingHTTPServer(("127.0.0.1", 0), Tiring) as server:
+    by.said, by.asked = said, 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), by) as server:
         server.daemon_threads = True
         server.block_on_close = False
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -218,11 +223,12 @@ def stopped(said: str, *arguments: str) -> tuple[int, str, str]:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         deadline = time.monotonic() + 60
-        while Tiring.asked < 2:
+        while by.asked < 2:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        time.sleep(8)  # for the check of what was said, on a busy machine
+        # For the check of what was said, on a busy machine; else for what is on its way.
+        time.sleep(8 if said else 1)
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=30)
         server.shutdown()
@@ -242,11 +248,69 @@ def test_ctrl_c_keeps_the_designs_that_are_finished(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_shows_the_transcript_so_far(tmp_path: Path) -> None:
-    (tmp_path / "two.py").write_text(
-        ONE.replace("workflow = ", 'other = AgentNode(name="Other", system_prompt="Check.")\nworkflow = ')
-        + "workflow.add_node(other)\n"
-    )
+    (tmp_path / "two.py").write_text(TWO)
     code, out, errors = stopped("It is \\boxed{42}.", "run", "two.py", "6 * 7?", "--transcript")
     assert code == 130
-    assert errors == "error: interrupted\n"
+    assert errors == "note: interrupted: what there was by then is shown\n"
     assert "It is \\boxed{42}." in out
+
+
+def test_ctrl_c_gives_the_report_of_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO)
+    code, out, errors = stopped("It is \\boxed{42}.", "run", "two.py", "6 * 7?", "--json")
+    assert (code, errors) == (130, "")
+    report = json.loads(out)
+    assert (report["interrupted"], report["failure"]["fields"]["error_type"]) == (True, "Cancelled")
+    assert (report["agent_calls"], list(report["usage_report"]["by_agent"])) == (2, ["Solver"])
+
+
+class Dripping(Tiring):
+    """Writes half a reply, piece by piece, and is silent then."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert asked["stream"]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for piece in ("I think ", "that it ", "is"):
+            choice = {"index": 0, "delta": {"role": "assistant", "content": piece}, "finish_reason": None}
+            chunk = {"id": "r", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
+            self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+            self.wfile.flush()
+        type(self).asked = 2
+        time.sleep(60)
+
+
+def test_ctrl_c_keeps_what_was_written_of_a_reply(one: str, tmp_path: Path) -> None:
+    code, out, _ = stopped("", "run", one, "6 * 7?", "--trace", "t.jsonl", "--transcript", by=Dripping)
+    assert code == 130
+    [asked] = [
+        event
+        for line in (tmp_path / "t.jsonl").read_text().splitlines()
+        if (event := json.loads(line))["type"] == "agent_call"
+    ]
+    assert (asked["completion"], asked["written"]) == (None, "I think that it is")
+    assert "I think that it is" in out
+
+
+def test_ctrl_c_keeps_what_was_written_of_a_design(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal, where what is written is watched
+    code, out, _ = stopped("", "design", "6 * 7?", "--save", "p.py", "--json", by=Dripping)
+    assert code == 130
+    report = json.loads(out)
+    [design] = report["designs"]
+    assert (design["written"], design["program"], report["saved"]) == ("I think that it is", None, None)
+    assert not (tmp_path / "p.py").exists()
+    code, out, errors = stopped("", "design", "6 * 7?", by=Dripping)
+    assert code == 130
+    assert "I think that it is" in out
+    assert "interrupted: what was written by then is shown" in errors
+
+
+def test_ctrl_c_in_the_run_of_a_design_keeps_the_design(tmp_path: Path) -> None:
+    code, out, errors = stopped(f"<code>\n{ONE}</code>", "design", "6 * 7?", "--save", "p.py", "--run")
+    assert code == 130, errors
+    assert (tmp_path / "p.py").read_text().strip() == ONE.strip()
+    assert "passed" in out
+    assert "the run was cancelled" in out

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from metaagent.cli import app
-from metaagent.commands.run import _fix
+from metaagent.commands.run_notes import fix_of
 from workflow.failures import LimitExceeded
 
 PAIR = r"""
@@ -71,8 +71,8 @@ def spec(endpoint: Endpoint) -> str:
 
 def test_a_models_context_is_no_limit_that_an_option_raises() -> None:
     failure = LimitExceeded("context_tokens", 4096, 5000).record()
-    assert "--" not in _fix(failure, "p.py")
-    assert "raise it with --wall-s" in _fix(LimitExceeded("wall_s", 1, 2).record(), "p.py")
+    assert "--" not in fix_of(failure, "p.py")
+    assert "raise it with --wall-s" in fix_of(LimitExceeded("wall_s", 1, 2).record(), "p.py")
 
 
 def test_run_and_trace_tell_agents_and_hits(endpoint: Endpoint, tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""What a run's report says beside its result: how to mend a failure, and what of its replies is odd. Runs nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from engine import Engine, Run
+from engine.replay import ReplayEngine
+from metaagent.terminal import one_line
+from workflow.completion import Completion
+from workflow.failures import Failure
+from workflow.trace import AgentTurn
+
+
+def fix_of(failure: Failure | None, program: str) -> str:
+    if failure is None:
+        return ""
+    if failure.kind == "limit_exceeded":
+        kind = str(failure.fields["limit_kind"])
+        if kind == "context_tokens":
+            return "make the agents say less, or use a model with a longer context"
+        return f"raise it with --{kind.replace('_', '-')}, or make the program do less"
+    if failure.kind == "program_failed":
+        line = failure.fields.get("line")
+        return f"mend {program}" + (f", line {line}" if line else "")
+    if failure.kind == "engine_failed":
+        return "" if "Fix: " in failure.message else "see that the engine is up; `metaagent doctor` shows what is set"
+    return "" if "Fix: " in failure.message else "run `metaagent doctor`"
+
+
+def notes_of(run: Run, problem: str, engine: Engine) -> list[str]:
+    turns = run.trace.agent_turns
+    empty, cut = empty_replies(turns), cut_replies(turns)
+    notes = [*empty, *cut]
+    if run.failure is None and run.answer is not None and not run.answer.strip():
+        notes.append("the answer is empty" + ("" if empty else ": the program reported nothing. Fix: mend the program"))
+    elif run.answer is not None and run.answer_from is None:
+        notes.append("no agent produced this answer: the program made it itself")
+    said = (message["content"] for turn in turns for message in turn.messages)
+    if turns and problem.strip() and not any(problem.strip() in text for text in said):
+        notes.append("no agent was shown the problem as given: the program asked something of its own")
+    if isinstance(engine, ReplayEngine) and run.failure is None and engine.unused():
+        notes.append(f"{len(engine.unused())} recorded replies were not asked for")
+    return notes
+
+
+MORE_TOKENS = "raise it with --max-tokens; where the agent's node sets max_tokens itself, raise that, too"
+
+
+def empty_replies(turns: Iterable[AgentTurn]) -> list[str]:
+    """One line for each agent and reason for which a reply of it was empty, with what to do."""
+    return _by_agent((turn.agent, why_empty(turn.completion)) for turn in turns if turn.completion is not None)
+
+
+def why_empty(reply: Completion) -> str:
+    """Why a reply says nothing and what to do about it, or an empty string for one that says something."""
+    if reply.text.strip():
+        return ""
+    thought = " but reasoning" if reply.reasoning else ""
+    if reply.finish_reason == "length":
+        return f"said nothing{thought} before it was cut off by max_tokens. Fix: {MORE_TOKENS}"
+    if reply.finish_reason == "abort":
+        return (
+            f"said nothing{thought}, as the server filtered it or broke it off. Fix: ask in other words, use another "
+            "model, or see the server's content filter and log"
+        )
+    if thought:
+        return (
+            "said nothing but reasoning. Fix: turn the model's thinking off, or see that the server's reasoning parser "
+            "fits the model"
+        )
+    return "said nothing at all. Fix: make the agent's prompts ask for an answer, or use another model"
+
+
+def cut_replies(turns: Iterable[AgentTurn]) -> list[str]:
+    """One line for each agent of which a reply that says something was cut off."""
+    return _by_agent(
+        (turn.agent, f"was cut off by max_tokens. Fix: {MORE_TOKENS}")
+        for turn in turns
+        if turn.completion and turn.completion.finish_reason == "length" and turn.completion.text.strip()
+    )
+
+
+def _by_agent(found: Iterable[tuple[str, str]]) -> list[str]:
+    """Lines of what befell replies of agents, the same thing told once with its count."""
+    counts = Counter(each for each in found if each[1])
+    return [
+        f"{one_line(agent)}: {'a reply' if count == 1 else f'each of {count} replies'} {what}"
+        for (agent, what), count in counts.items()
+    ]
