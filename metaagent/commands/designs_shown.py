@@ -99,11 +99,12 @@ def print_report(console: Console, report: DesignReport) -> None:
         fields(console, [("Spent on designing", totals(report.usage)), ("Cache", cached)])
     if report.interrupted:
         finished = sum(not design.written for design in report.designs)
-        shown = [f"the {finished} that were finished"] if finished else []
-        shown += ["what was written of others" if finished else "what was written by then"] * (
-            finished < len(report.designs)
-        )
-        note(f"interrupted: {' and '.join(shown)} {'are' if finished else 'is'} shown")
+        others = finished < len(report.designs)
+        if finished:
+            beside = ", with what was written of others" if others else ""
+            note(f"interrupted: the {finished} that were finished are shown{beside}")
+        elif others:
+            note("interrupted: what was written by then is shown")
     if report.saved:
         note(f"saved {report.saved}")
     if report.run is not None:
