@@ -103,8 +103,11 @@ def dots(
     }
     rows = [{"name": name, "y": value, "said": texts([value])[0]} for name, of in values.items() for value in of]
     means = [{"name": name, "y": mean(of), "said": texts([mean(of)])[0]} for name, of in values.items() if of]
+    axis = value_axis("y", value_title, bounds, values=[row["y"] for row in rows])
+    if bounds is None:  # or the outermost dots would lie on the names
+        axis["scale"] |= {"padding": 12}
     shared = {
-        "x": value_axis("y", value_title, bounds, values=[row["y"] for row in rows]),
+        "x": axis,
         "y": {"field": "name", "type": "nominal", "sort": None, "scale": {"domain": names}}
         | {"axis": {"title": None, "labelLimit": 170, "domain": False, "ticks": False, "grid": False}},
         "color": coloured(names, SERIES) | {"legend": None},
