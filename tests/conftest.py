@@ -3,7 +3,8 @@
 How long a hypothesis example takes says something about the machine, not about the code. Of the tests of slow backends
 (containers, gVisor, the real vLLM, Ray and DeepSpeed), of those marked `thorough`, and of those with many cases a part
 is run with `--sample SHARE`, by a seed that the first lines of a run tell; properties then have as many times fewer
-examples.
+examples. Of the tests that `slow_tests.txt` names, as they take over a second, a larger part is; `--write-slow` writes
+that file anew.
 `.ci/run`, whose steps have tests in common, names a file of what has passed, and a time from which on tests are left
 out.
 """
@@ -15,6 +16,7 @@ import random
 import sys
 import time
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,9 @@ SLOW_FILES = (
 """All of whose tests need one."""
 MANY = 60
 """Cases of one test, of which a part is enough for one run: the others are seen in others."""
+SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
+SLOW_S, SLOW_SHARE = 1.0, 0.3
+"""From how many seconds on a test, with all its cases, is in that file; the share of those that is run at least."""
 left_out: dict[str, int] = {}
 """Why tests were left out -> how many."""
 
@@ -53,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("metaagent")
     group.addoption("--sample", type=float, default=1.0, help="share of the slow tests that are run")
     group.addoption("--sample-seed", type=int, default=None, help="which; drawn where none is given")
+    group.addoption("--write-slow", action="store_true", help="slow_tests.txt; with -n 0, on an idle machine")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,20 +99,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _leave_out(config, items, "passed in an earlier step", [item for item in items if _plain(item.nodeid) in passed])
     share, seed = config.option.sample, config.option.sample_seed
     if share < 1:
-        cases = Counter(item.nodeid.partition("[")[0] for item in items)
+        cases = Counter(_function(item.nodeid) for item in items)
+        long = set(SLOW_TESTS.read_text(encoding="utf-8").splitlines()) if SLOW_TESTS.exists() else set[str]()
         slow = [
             item
             for item in items
-            if item.get_closest_marker("thorough")
-            or _is_slow(item.nodeid)
-            or cases[item.nodeid.partition("[")[0]] > MANY
+            if item.get_closest_marker("thorough") or _is_slow(item.nodeid) or cases[_function(item.nodeid)] > MANY
         ]
+        shares = {item: max(share, SLOW_SHARE) for item in items if _function(item.nodeid) in long}
+        shares |= dict.fromkeys(slow, share)
         _leave_out(
             config,
             items,
             f"slow: outside of the sample {seed}",
-            [item for item in slow if random.Random(f"{seed} {_plain(item.nodeid)}").random() >= share],
+            [item for item, of in shares.items() if random.Random(f"{seed} {_plain(item.nodeid)}").random() >= of],
         )
+
+
+def _function(nodeid: str) -> str:
+    return nodeid.partition("[")[0]
 
 
 def _is_slow(nodeid: str) -> bool:
@@ -160,6 +171,13 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.config.option.write_slow:
+        seconds: Counter[str] = Counter()
+        for report in chain.from_iterable(terminalreporter.stats.values()):
+            if isinstance(report, pytest.TestReport):
+                seconds[_function(report.nodeid)] += report.duration  # pyright: ignore
+        slow = sorted(name for name, of in seconds.items() if of > SLOW_S)
+        SLOW_TESTS.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
     for why, count in left_out.items():
         terminalreporter.write_line(f"{count} tests left out: {why}")
     late = [each.nodeid for each in terminalreporter.stats.get("skipped", []) if "time for tests" in str(each.longrepr)]

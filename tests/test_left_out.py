@@ -86,3 +86,24 @@ def test_the_tests_of_the_slowest_sandbox_come_last_and_so_are_left_out_first() 
     slowest = ["gvisor" in line for line in said.splitlines() if "::" in line]
     assert 50 < sum(slowest) < len(slowest), said
     assert slowest == sorted(slowest)
+
+
+@pytest.mark.thorough
+def test_of_what_takes_long_a_larger_part_is_run_and_the_list_is_made_anew(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    (tmp_path / "test_cases.py").write_text(CASES + "import time\ndef test_slow(): time.sleep(1.1)\n")
+    assert "361 passed" in run(tmp_path, PYTEST_ADDOPTS="--write-slow")
+    assert (tmp_path / "slow_tests.txt").read_text() == "test_cases.py::test_slow\n"
+    (tmp_path / "slow_tests.txt").write_text("test_cases.py::test_few\n")
+    said = run(tmp_path, PYTEST_ADDOPTS="--sample=0.01 --sample-seed=1 -k few")
+    found = re.search(r"(\d+) passed", said)
+    assert found is not None, said
+    assert 8 <= int(found[1]) <= 30, "about three tenths of 60"
+
+
+def test_what_takes_long_is_there() -> None:
+    """Names of tests that are gone would sample nothing."""
+    root = Path(__file__).parents[1]
+    for name in (root / "tests" / "slow_tests.txt").read_text().splitlines():
+        file, function = name.split("::")[0], name.split("::")[-1]
+        assert f"def {function}(" in (root / file).read_text(), name
