@@ -67,15 +67,17 @@ class Said:
 class Authorship:
     """Hears the replies of one run as they end; `of(answer)` names the agent.
 
-    Who is heard before whom follows from `place`, not from what came first, but for a game that is being played: there
-    the order in which actions came is what happened.
+    Who is heard before whom follows from `place`, not from what came first. Where a game is played that holds for all
+    that came between two actions, whose order is what happened.
     """
 
     def __init__(self, question: str = "", *, plays: bool = False) -> None:
         """`plays`: whether the run plays a game, so that its answer is an action."""
         self._question, self._plays = question, plays
         self._told: list[tuple[Place, Callable[[_Reader], None]]] = []
-        self._playing = _Reader(question, plays=True) if plays else None
+        self._playing = _Reader(question, plays=True)
+        self._unheard: list[tuple[Place, Callable[[_Reader], None]]] = []
+        """What `_playing` is told when the next action comes."""
         self._has_acted = False
 
     def heard(
@@ -101,7 +103,7 @@ class Authorship:
         """The agent one of whose replies acts in a game as this text does, or whose code printed it, the latest first.
         With `commit` that reply is used up: it acts once."""
         self._has_acted |= commit
-        return self._playing.of_action(text, commit=commit) if self._playing is not None else None
+        return self._played_so_far().of_action(text, commit=commit) if self._plays else None
 
     def of(self, answer: str) -> str | None:
         """The agent that gave this answer, the latest first; None where no agent did.
@@ -109,17 +111,24 @@ class Authorship:
         Of a game it is an action (`of_action`). Where nothing could be graded, the whole text counts, or its lines
         (nodes drop lines that echo a prompt), or its delivery; that looks through the latest `SEARCHED` characters.
         """
-        if self._playing is not None and self._has_acted:
-            return self._playing.of(answer)
-        reader = _Reader(self._question, plays=self._plays)
-        for _, tell in sorted(self._told, key=itemgetter(0)):
-            tell(reader)
-        return reader.of(answer)
+        if self._has_acted:
+            return self._played_so_far().of(answer)
+        return _having_heard(_Reader(self._question, plays=self._plays), self._told).of(answer)
+
+    def _played_so_far(self) -> _Reader:
+        unheard, self._unheard = self._unheard, []
+        return _having_heard(self._playing, unheard)
 
     def _tell(self, place: Place, tell: Callable[[_Reader], None]) -> None:
         self._told.append((place, tell))
-        if self._playing is not None:
-            tell(self._playing)
+        if self._plays:
+            self._unheard.append((place, tell))
+
+
+def _having_heard(reader: _Reader, told: list[tuple[Place, Callable[[_Reader], None]]]) -> _Reader:
+    for _, tell in sorted(told, key=itemgetter(0)):
+        tell(reader)
+    return reader
 
 
 class _Reader:

@@ -84,6 +84,8 @@ def weigh(message: dict[str, Any]) -> int:
                 below += value.values()
             elif isinstance(value, list):
                 below += value
+            elif isinstance(value, int):
+                weight += value.bit_length() >> 3
         if not below:
             return weight + values * _VALUE_WEIGHT
         level = below

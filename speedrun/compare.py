@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from metaagent.terminal import note
 
@@ -108,7 +108,7 @@ class Verdict(BaseModel):
     """Whether the gate holds, and of what instrument. More seeds do not mend a try that failed, alone or together with
     its own: whoever adds some until it holds would find that it does."""
 
-    tries: list[Try]
+    tries: list[Try] = Field(min_length=1)
     instrument: dict[str, Any]
 
     @property

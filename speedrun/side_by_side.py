@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -17,6 +19,8 @@ Job = TypeVar("Job", bound=Hashable)
 LOG, DONE = "log", "done"
 """In a job's folder: what its process said, and that it is over."""
 TIMEOUT_S = 4 * 3600
+PARENT = "METAAGENT_COMPARISON"
+"""In the environment of a job: the process that waits for it."""
 
 
 def run_in_process(folder: Path, title: str, command: Sequence[str]) -> None:
@@ -27,7 +31,8 @@ def run_in_process(folder: Path, title: str, command: Sequence[str]) -> None:
     now_runs(folder)
     try:
         with (folder / LOG).open("a") as log:
-            ended = subprocess.run(command, stdout=log, stderr=log, timeout=TIMEOUT_S).returncode
+            told = os.environ | {PARENT: str(os.getpid())}
+            ended = subprocess.run(command, stdout=log, stderr=log, timeout=TIMEOUT_S, env=told).returncode
     except subprocess.TimeoutExpired:
         ended = f"not over after {TIMEOUT_S // 3600} hours"
     if ended != 0:
@@ -39,6 +44,8 @@ def end_with_parent() -> None:
     """From now on the kernel kills this process where the one that started it is gone, however that ended: it would go
     on alone, and hold the folder that the next one needs."""
     kernel.take([kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)])
+    if int(os.environ.get(PARENT, os.getppid())) != os.getppid():
+        sys.exit("whoever started this is gone")
 
 
 def in_order(needs: Mapping[Job, Collection[Job]], do: Callable[[Job], None], workers: int) -> None:

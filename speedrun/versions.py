@@ -12,14 +12,35 @@ from tokenize import COMMENT, DEDENT, INDENT, NEWLINE, NL, STRING, generate_toke
 CODE = "code"
 """In a run's folder: the versions of the project that it was made with."""
 _ROOT = Path(__file__).parents[1]
+INSTRUMENT = (
+    "speedrun/own_programs.py",
+    "speedrun/phases.py",
+    "speedrun/teacher.py",
+    "speedrun/templates",
+    "speedrun/tiny_policy.py",
+    "tasks/data/miniature.py",
+    "trainer/distill",
+    "trainer/evaluate",
+    "trainer/sft",
+)
+"""Makes problems, lessons and programs, teaches a start, and attempts the held-out problems."""
 LEARNING = (
     "designer/prompts.py",
+    "engine/authorship.py",
+    "tasks/grading.py",
     "tasks/math",
     "trainer/credit",
+    "trainer/rollout",
+    "trainer/run/loop.py",
+    "trainer/samples.py",
+    *(f"workflow/{name}.py" for name in ("agent", "answers", "place", "text")),
     *(f"trainer/update/{name}.py" for name in ("dice", "forward", "loss", "master_adamw", "micro_batches")),
     *(f"trainer/update/{name}.py" for name in ("shared_prompts", "terms", "torch_backend", "torch_model")),
 )
-"""Says what a Designer is asked, what an answer earns, and what is learned from that."""
+"""Says what is asked, what an answer earns, and what is learned from that. Not here: engines, sandboxes, nodes, which
+are to give the same replies, outcomes and messages whatever they do inside, as suites of their own hold them to."""
+VERBATIM = ("speedrun/templates", "recipes/programs")
+"""Whose files are programs that are shown to somebody, with all that they say."""
 _BETWEEN = (NEWLINE, INDENT, DEDENT)
 ROOMS = ("workflow", "engine", "sandbox", "tasks", "search", "designer", "templates", "trainer", "speedrun")
 
@@ -33,8 +54,8 @@ def code_of_project() -> str:
 
 @cache
 def code_of_instrument() -> str:
-    """SHA-256 of the code that makes problems, lessons and programs."""
-    return code_of("speedrun/teacher.py", "speedrun/phases.py", "tasks/data/miniature.py", "speedrun/templates")
+    """SHA-256 of `INSTRUMENT`."""
+    return code_of(*INSTRUMENT)
 
 
 @cache
@@ -60,12 +81,13 @@ def ran_with(folder: Path) -> str:
 
 
 def code_of(*places: str) -> str:
-    """SHA-256 of files, and of the modules in folders: of what they do, whatever they say of it."""
+    """SHA-256 of files, and of the modules in folders: of what they do, whatever they say of it; of `VERBATIM` all."""
     found = [_ROOT / place for place in places]
     files = [path for place in found for path in (sorted(place.glob("*.py")) if place.is_dir() else [place])]
-    return hashlib.sha256(
-        "\n".join(code_alone(path.read_text(encoding="utf-8")) for path in files).encode()
-    ).hexdigest()
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    whole = {path for path in files if path.relative_to(_ROOT).as_posix().startswith(VERBATIM)}
+    done = [text if path in whole else code_alone(text) for path, text in texts.items()]
+    return hashlib.sha256("\n".join(done).encode()).hexdigest()
 
 
 def code_alone(source: str) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pydantic import ConfigDict
+
 from tasks.problems import Problem
 from trainer.samples import Trajectory
 from workflow.completion import Usage
@@ -14,11 +16,16 @@ from workflow.failures import FailureKind
 from workflow.graph import GraphNode
 from workflow.trace import Rewarded
 
+_AS_WRITTEN = ConfigDict(extra="forbid")
+"""What an earlier version wrote of rollouts that wait is not read as something else."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One of the replies that were drawn for an agent's call, or the only one, scored by itself
     (`trainer.rollout.turn_sampling`)."""
+
+    __pydantic_config__ = _AS_WRITTEN
 
     trajectory: Trajectory
     """Of this turn alone; its `Coordinates.point` names the call."""
@@ -35,6 +42,8 @@ class Candidate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """One execution of a design, or what stands for it where the design could not run."""
+
+    __pydantic_config__ = _AS_WRITTEN
 
     index: int
     reward: Rewarded

@@ -6,6 +6,8 @@ nothing of when something happened: that is the Trace's.
 
 from __future__ import annotations
 
+MAX_PLACE = 256
+"""Numbers of a place: what is forked deeper than 128 forks in one another shares it, and is in the order of arrival."""
 Place = tuple[int, ...]
 """Count of what the outermost branch has asked or forked, index of the branch forked there, its own count, and so on.
 Compared as tuples, branch 0 comes before branch 1, and what follows a fork after all of it. Empty: not known."""

@@ -15,11 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from workflow.place import Place
+from workflow.place import MAX_PLACE, Place
 from workflow.requests import LEAVES, Delivery, Leaf, NodeCall, Parallel, Request, Steps, ToolResult
 
 MAX_DEPTH = 5_000
 """Nodes inside one another; a node that contains itself stops here."""
+
+
+_IN_A_PATH = str.maketrans({"%": "%25", "/": "%2F", "[": "%5B", "]": "%5D"})
+"""How a node's name stands in a path, or two branches side by side could have one path, and count by arrival."""
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ class _Branch:
 
     def next_place(self) -> Place:
         self.steps += 1
-        return (*self.place, self.steps)
+        return (*self.place, self.steps)[:MAX_PLACE]
 
 
 class Scheduler:
@@ -171,12 +175,13 @@ class Scheduler:
         if not hasattr(node, "steps"):
             raise TypeError(f"{path or 'the program'} ran {type(node).__name__}, which is not a node")
         name = node.name
+        in_path = name.translate(_IN_A_PATH)
         if branch.level + len(branch.frames) >= MAX_DEPTH:
             raise RecursionError(f"{name!r} is more than {MAX_DEPTH} nodes deep; does a node contain itself?")
         steps = node.steps(call.context)
         if not isinstance(steps, Generator):
             raise TypeError(f"{type(node).__name__} {name!r}: steps returned {type(steps).__name__}, not a generator")
-        branch.frames.append(_Frame(steps, f"{path}/{name}{index}" if path else f"{name}{index}"))
+        branch.frames.append(_Frame(steps, f"{path}/{in_path}{index}" if path else f"{in_path}{index}"))
 
     def _issue(self, branch: _Branch, path: str, request: Leaf) -> str:
         if isinstance(request, (Delivery, ToolResult)):

@@ -138,6 +138,7 @@ async def _design(
                         sink=all_of(*shown),
                         asking=all_of(*(each.asking for each in shown)),
                     )
+                report.interrupted = report.run.interrupted
                 traces.append(run_done.trace)
             report.usage_report = usage_report(traces, (turn.completion for each in sampled for turn in each.turns))
         return report
@@ -281,6 +282,8 @@ def main(
             print_report(stdout(), report)
         if unsaved:
             note(unsaved)
+        if report.interrupted:
+            raise typer.Exit(report.exit_code)  # a page that is served ends with it
     if unsaved:
         return ExitCode.USAGE
     return report.exit_code

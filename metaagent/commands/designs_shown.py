@@ -70,7 +70,7 @@ class DesignReport(BaseModel):
     saved: str | None = None
     run: RunReport | None = None
     interrupted: bool = False
-    """Whether it was stopped before all designs were finished."""
+    """Whether it was stopped before all designs were finished, or before the run was."""
 
     @property
     def design(self) -> Proposal | None:
@@ -78,7 +78,7 @@ class DesignReport(BaseModel):
 
     @property
     def exit_code(self) -> ExitCode:
-        if self.interrupted or (self.run is not None and self.run.interrupted):
+        if self.interrupted:
             return ExitCode.INTERRUPTED
         if self.chosen is None:
             return ExitCode.BAD
@@ -97,7 +97,9 @@ def print_report(console: Console, report: DesignReport) -> None:
         console.print()
         cached = "" if report.run else cache_line(report.usage_report.total)
         fields(console, [("Spent on designing", totals(report.usage)), ("Cache", cached)])
-    if report.interrupted:
+    if report.run is not None and report.run.interrupted:
+        note("interrupted: what there was of the run by then is shown")
+    elif report.interrupted:
         finished = sum(not design.written for design in report.designs)
         others = finished < len(report.designs)
         if finished:

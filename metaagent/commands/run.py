@@ -151,7 +151,6 @@ async def run_checked(
         seen.append(event)
         sink(event)
 
-    verdict = None
     try:
         run = await sandbox.run_program(
             source,
@@ -168,16 +167,22 @@ async def run_checked(
         if not seen or not was_interrupted():
             raise
         run = _broken_off(seen)
-        report = _report(run, problem, program, engine, settings.gold, verdict)
+        report = _report(run, problem, program, engine, settings.gold)
         report.interrupted, report.fix = True, ""
         return report, run
+    report = _report(run, problem, program, engine, settings.gold)
     if settings.gold is not None and run.failure is None:
         asked = Problem(id="problem", question=problem, domain="math", gold=settings.gold)
-        verdict = (await grade(asked, run.answer or "", sandbox)).verdict
-    return _report(run, problem, program, engine, settings.gold, verdict), run
+        try:
+            report.verdict = (await grade(asked, run.answer or "", sandbox)).verdict
+        except asyncio.CancelledError:
+            if not was_interrupted():
+                raise
+            report.interrupted = True
+    return report, run
 
 
-def _report(run: Run, problem: str, program: str, engine: Engine, gold: str | None, verdict: str | None) -> RunReport:
+def _report(run: Run, problem: str, program: str, engine: Engine, gold: str | None) -> RunReport:
     events = run.trace.events
     return RunReport(
         program=program,
@@ -186,7 +191,6 @@ def _report(run: Run, problem: str, program: str, engine: Engine, gold: str | No
         message=run.answer,
         answer_from=run.answer_from,
         gold=gold,
-        verdict=verdict,
         failure=run.failure,
         fix=fix_of(run.failure, program),
         notes=notes_of(run, problem, engine),
@@ -359,4 +363,6 @@ def main(
             print_run(stdout(), report, transcribed=transcript)
             if report.interrupted:
                 note("interrupted: what there was by then is shown")
+        if report.interrupted:
+            raise typer.Exit(report.exit_code)  # a page that is served ends with it
     return report.exit_code

@@ -20,7 +20,7 @@ from workflow.environment import Observation
 from workflow.failures import Failure, Finding, LimitExceeded, ProgramFailed, ProgramRejected
 from workflow.graph import GraphNode
 from workflow.labels import HIDDEN, label_problem
-from workflow.place import Place
+from workflow.place import MAX_PLACE
 from workflow.requests import (
     Act,
     AgentCall,
@@ -33,7 +33,6 @@ from workflow.requests import (
     ToolReply,
     ToolResult,
 )
-from workflow.scheduler import MAX_DEPTH
 
 MAX_TRAFFIC_MB = 64
 """What a program's frames may weigh in all, in MiB (see `frames.weigh`); prints have the tighter `output_bytes`."""
@@ -50,12 +49,13 @@ def _one_line(name: str) -> str:
 
 
 _Path = Annotated[str, Field(max_length=4096), AfterValidator(_one_line)]
+_Count = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class _Requested(BaseModel):
     key: _Path = ""
     path: _Path = ""
-    place: Annotated[Place, Field(max_length=2 * MAX_DEPTH)] = ()
+    place: Annotated[tuple[_Count, ...], Field(max_length=MAX_PLACE)] = ()
 
     @model_validator(mode="after")
     def _has_a_name(self) -> _Requested:

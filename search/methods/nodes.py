@@ -48,6 +48,8 @@ class End:
     """R(s_T): +1 where the answer is right, else -1; None where nothing grades it."""
     verdict: str = ""
     """Why, in a few words."""
+    timed_out: bool = False
+    """Whether a clock ended the run, or what it was graded by: on another machine it could be another end."""
 
 
 @dataclass(slots=True, eq=False)

@@ -19,8 +19,9 @@ from workflow.completion import CompletionRequest
 
 LIMIT = "limit_exceeded"
 """The failure of a run that passed a limit."""
-Grade = Callable[[Run], Awaitable[tuple[float, str]]]
-"""1 where a run is right, and why, in a few words. It is not asked of runs that failed."""
+Grade = Callable[[Run], Awaitable[tuple[float, str, bool]]]
+"""1 where a run is right, why, in a few words, and whether a clock ended code that it was graded by. It is not asked of
+runs that failed."""
 
 
 class ProgramSpace:
@@ -80,11 +81,12 @@ class ProgramSpace:
         self._ends[node] = position.path if run.failure is None else run
         answer = None if run.answer is None else self._read_answer(run.answer)
         if run.failure is not None:
-            return End(answer, run.failure.kind, None if self._grade is None else -1.0, run.failure.kind)
+            graded = None if self._grade is None else -1.0
+            return End(answer, run.failure.kind, graded, run.failure.kind, run.timed_out)
         if self._grade is None:
-            return End(answer)
-        right, why = await retried(partial(self._grade, run), self._retries)
-        return End(answer, None, 1.0 if right == 1.0 else -1.0, why)
+            return End(answer, timed_out=run.timed_out)
+        right, why, late = await retried(partial(self._grade, run), self._retries)
+        return End(answer, None, 1.0 if right == 1.0 else -1.0, why, late or run.timed_out)
 
     async def _position(self, node: Node) -> Position:
         if node.parent is None:

@@ -96,6 +96,8 @@ class StateLine(_Line):
     """R: 1 right, -1 wrong; None where nothing grades it."""
     verdict: str = ""
     failure: str | None = None
+    timed_out: bool = False
+    """As of `search.methods.End`."""
 
 
 class SimulationLine(_Line):
@@ -270,7 +272,7 @@ def fold(record: TreeRecord, line: AnyLine) -> None:
             record.states[line.id] = line
             node.seen = True
             if line.terminal:
-                node.end = End(line.answer, line.failure, line.graded, line.verdict)
+                node.end = End(line.answer, line.failure, line.graded, line.verdict, line.timed_out)
         case SimulationLine():
             leaf = _node(record, line.path[-1])
             if [node.id for node in leaf.path] != line.path:

@@ -96,9 +96,14 @@ class TreeWriter:
     def arrived(self, node: Node) -> None:
         if node.end is not None:
             end = node.end
-            failure, verdict = end.failure, end.verdict
             said = StateLine(
-                id=node.id, terminal=True, answer=end.answer, graded=end.reward, verdict=verdict, failure=failure
+                id=node.id,
+                terminal=True,
+                answer=end.answer,
+                graded=end.reward,
+                verdict=end.verdict,
+                failure=end.failure,
+                timed_out=end.timed_out,
             )
         else:
             assert self.space is not None

@@ -191,7 +191,8 @@ def _written(rl: TrainConfig) -> dict[str, Any]:
 @cache
 def code_of_instrument() -> str:
     """SHA-256 of the code that makes levels, lessons and programs."""
-    return code_of("speedrun/at_grpo/levels.py", "speedrun/at_grpo/player.py", "recipes/programs/team.py")
+    own = ("speedrun/at_grpo/levels.py", "speedrun/at_grpo/player.py")
+    return code_of(*own, "recipes/programs/team.py", "tasks/environments", "trainer/evaluate", "trainer/sft")
 
 
 async def run(job: Job, settings: Settings, out: Path) -> None:

@@ -236,7 +236,8 @@ def kept_run(job: Job, settings: Settings) -> KeptRun:
 @cache
 def code_of_instrument() -> str:
     """SHA-256 of the code that makes problems, lessons and programs."""
-    return code_of(*(f"speedrun/masprm/{name}.py" for name in ("chains", "relay_scorer", "bank_teacher")))
+    own = (f"speedrun/masprm/{name}.py" for name in ("chains", "relay_scorer", "bank_teacher"))
+    return code_of(*own, "search/methods", "search/problem", "trainer/evaluate", "trainer/values")
 
 
 def problems_of(job: Job, settings: Settings, out: Path, kind: Kind, name: Literal["train", "test"]) -> list[Problem]:

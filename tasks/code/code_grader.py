@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 GRADING_LIMITS = CodeLimits(wall_s=60, cpu_s=10, memory_mb=512, output_bytes=4 << 20)
 """Per test, or for all assertions of one problem together. What computes ends by its CPU seconds, since a busy machine
 must change no grade; the clock is for what waits."""
+
+ALL_TESTS_S = 1800
+"""For all tests of one solution together, by the clock: one that waits a little in each of a thousand is ended, too."""
 
 AT_ONCE = 64 << 10
 """Characters of an output that are compared at once."""
@@ -70,7 +74,12 @@ async def grade_code(
     else:
         runs = [partial(_call_function, sandbox, solution, tests.fn_name, test, limits) for test in tests.tests]
     results: list[TestResult] = []
+    began = time.monotonic()
     for run in runs:
+        if time.monotonic() - began > ALL_TESTS_S:
+            detail = f"all tests together took more than {ALL_TESTS_S:g} s"
+            results.append(TestResult(outcome="timeout", detail=detail, by_clock=True))
+            break
         results.append(await run())
         if stop_at_failure and results[-1].outcome != "pass":
             break

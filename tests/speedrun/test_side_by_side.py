@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speedrun.side_by_side import DONE, LOG, in_order
+from speedrun.side_by_side import PARENT as PARENT_ID
 
 GRAPHS = st.lists(st.frozensets(st.integers(0, 11)), max_size=12).map(
     lambda needs: {job: frozenset(each for each in before if each < job) for job, before in enumerate(needs)}
@@ -99,6 +100,18 @@ def test_a_job_does_not_outlive_who_waits_for_it(tmp_path: Path, how: signal.Sig
         assert not (tmp_path / DONE).exists()
     finally:
         waiting.kill()
+
+
+def test_a_job_that_begins_when_nobody_waits_any_more_ends_at_once() -> None:
+    begun = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        env=os.environ | {PARENT_ID: "1"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (begun.returncode, begun.stderr) == (1, "whoever started this is gone\n")
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from speedrun import versions
-from speedrun.versions import LEARNING, code_alone, learning_code
+from speedrun.versions import LEARNING, VERBATIM, code_alone, code_of, learning_code
 
 ROOT = Path(__file__).parents[2]
 MODULE = '''"""What it is for."""
@@ -92,6 +92,19 @@ def test_a_run_is_of_whatever_decides_what_it_learns(
     with changed.open("a", encoding="utf-8") as file:
         file.write("x = 1\n")
     assert learning_code.__wrapped__() != before
+
+
+@pytest.mark.parametrize("name", ["single.py", "vote.py"])
+def test_a_program_that_is_shown_is_all_that_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(versions, "_ROOT", tmp_path)
+    shown = tmp_path / VERBATIM[0] / name
+    shown.parent.mkdir(parents=True)
+    shown.write_text('"""Once."""\n# pattern: one\n')
+    before = code_of(VERBATIM[0])
+    shown.write_text('"""Once."""\n# pattern: other\n')
+    assert code_of(VERBATIM[0]) != before
 
 
 def _undocumented(tree: ast.Module) -> ast.Module:

@@ -50,6 +50,21 @@ def test_what_a_clock_ended_is_told_apart_from_what_computed_too_long(
         assert not graded.correct
 
 
+def test_a_solution_that_waits_a_little_in_each_of_many_tests_is_ended(
+    in_jail: InJail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reward would never come, and stop the training that waits for it."""
+    monkeypatch.setattr("tasks.code.code_grader.ALL_TESTS_S", 1.0)
+    tests = StdinTests(tests=[StdinTest(stdin="", stdout="1\n")] * 20)
+    graded = grade(
+        in_jail, "import time\ntime.sleep(0.4)\nprint(1)", tests, limits=QUICK.model_copy(update={"wall_s": 10})
+    )
+    assert (graded.by_clock, graded.correct) == (True, False)
+    assert 1 <= graded.passed <= 3
+    assert outcomes(graded)[graded.passed :] == ["timeout"] + ["not_run"] * (19 - graded.passed)
+    assert grade(in_jail, "print(1)", StdinTests(tests=tests.tests[:2])).correct
+
+
 def test_a_test_that_waits_by_itself_is_no_fault_of_the_solution(in_jail: InJail) -> None:
     waits = AssertTests(names={"candidate": "f"}, tests=["import time; time.sleep(60); assert candidate(1) == 1"])
     graded = grade(in_jail, "def f(x): return x", waits)

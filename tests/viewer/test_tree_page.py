@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,21 @@ def test_a_run_that_its_wall_clock_ended_is_left_out_with_its_design(tmp_path: P
     page = shown(tmp_path)
     assert "timed out, left out" in page
     assert "left out of training" in page
+
+
+def test_replies_of_a_run_that_its_wall_clock_ended_are_left_out_in_older_traces_too(tmp_path: Path) -> None:
+    (tmp_path / "given.py").write_text(SPINS.replace('"4" in str(context)', "True"), encoding="utf-8")
+    given = {"designs": 1, "executions": 2, "program": str(tmp_path / "given.py"), "limits": {"wall_s": 1.5}}
+    turns = {"kind": "turns", "roles": {"Solver": "reasoner"}}
+    config = configured(tmp_path, credit="agent-turn", schedule="executor-only", reward=turns, rollout=given)
+    grown(tmp_path, config, designed(), RIGHT_OR_WRONG)
+    for path in tmp_path.rglob("*.jsonl"):
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        for event in events:
+            if event["type"] in ("turn_rewarded", "reward"):
+                assert event.pop("timed_out") is True
+        path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert "left out of training" in shown(tmp_path)
 
 
 def test_a_fixed_program_has_no_designer(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Fork(WorkflowNode):
 TOOLS = ToolRegistry()
 TOOLS.register("echo", lambda text="": f"heard {text}")
 
-names = st.sampled_from("ABC")  # few, so that agents of one name stand in many places
+names = st.sampled_from(["A", "B", "A[1]", "f[1]/A"])  # few, so that agents of one name stand in many places
 agents = st.builds(lambda name, tools: AgentNode(name, "p", TOOLS if tools else None, 3), names, st.booleans())
 programs = st.recursive(
     agents,

@@ -155,8 +155,8 @@ def _prompt(turn: AgentTurn) -> str:
 
 def _shows(turn: AgentTurn, sent: AgentTurn) -> bool:
     """Whether an agent is shown a message of another one that had come by then."""
-    is_other = turn.agent != sent.agent and could_see(turn.place, sent.place)
-    return is_other and FROM.format(sender=sent.agent) in _prompt(turn)
+    is_shown = turn.agent != sent.agent and FROM.format(sender=sent.agent) in _prompt(turn)
+    return is_shown and could_see(turn.place, sent.place)
 
 
 def _said(talk: list[AgentTurn]) -> str:

@@ -29,11 +29,20 @@ from workflow.usage import PolicyRole
 Dropped = (
     FailureKind
     | Literal[
-        "wrong", "no_answer", "unfounded_answer", "gold_unparseable", "cut_off", "empty_reply", "format", "surplus"
+        "wrong",
+        "no_answer",
+        "unfounded_answer",
+        "gold_unparseable",
+        "timed_out",
+        "cut_off",
+        "empty_reply",
+        "format",
+        "surplus",
     ]
 )
-"""Why a run or a design is not learned from. `unfounded_answer`: it stands in no agent's reply; `cut_off`: a reply
-ended at its longest; `format`: below the least asked for; `surplus`: beyond what is kept of one question."""
+"""Why a run or a design is not learned from. `unfounded_answer`: it stands in no agent's reply; `timed_out`: a clock
+ended code that it ran or was graded by; `cut_off`: a reply ended at its longest; `format`: below the least asked for;
+`surplus`: beyond what is kept of one question."""
 
 
 class Origin(BaseModel):
@@ -75,6 +84,8 @@ def why_dropped(
     answer alone is no reason."""
     if run.failure is not None:
         return run.failure.kind
+    if run.timed_out or reward.timed_out:
+        return "timed_out"
     correct = next(term for term in reward.terms if term.name == "correct")
     if correct.value != 1:
         if correct.reason == "gold_unparseable":

@@ -195,9 +195,8 @@ class Searcher:
         return self.read_answer(message, domain)
 
     def _grade(self, problem: Problem) -> Grade:
-        async def grade(run: Run) -> tuple[float, str]:
-            value, verdict, _ = await correctness(problem, run, self.sandbox)
-            return value, verdict
+        async def grade(run: Run) -> tuple[float, str, bool]:
+            return await correctness(problem, run, self.sandbox)
 
         return grade
 

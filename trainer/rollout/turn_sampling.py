@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.protocol import Engine
 from engine.session import Run
-from search import AgentStep, Branching, Decision, Ended
+from search import AgentStep, Branching, CodeStep, Decision, Ended
 from search.branching import Position
 from trainer.config import BranchingConfig
 from trainer.samples import Coordinates, candidate_trajectory
@@ -147,8 +147,10 @@ class TurnSampling:
         if self._turn_score is None or isinstance(reply, Failure):
             return (await self._end(position))[1]
         reward = await self._turn_score(decision, position)
-        ended_by_clock = isinstance(position, Ended) and position.run.timed_out
-        return replace(reward, timed_out=reward.timed_out or ended_by_clock)
+        since = position.path.steps[len(decision.path.steps) :]
+        by_clock = any(isinstance(step, CodeStep) and step.reply.limit == "wall_s" for step in since)
+        by_clock |= isinstance(position, Ended) and position.run.timed_out
+        return replace(reward, timed_out=reward.timed_out or by_clock)
 
     def _chosen(self, decision: Decision, rewards: list[float]) -> int:
         """The largest reward, ties to the lowest number (Alg. 1, line 13), unless the configuration says otherwise."""

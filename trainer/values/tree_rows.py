@@ -87,7 +87,8 @@ def rows_of_trees(
     Edges with fewer than `min_visits` simulations are left out, and trees whose |Q| at the root is beyond
     `root_window`. An outcome model (`view.view`) has a row for each graded end of a run, whatever its visits. Of two
     copies of a tree the longer one counts. Raises `RowsRefused` for trees that were not made for labels and for a
-    separator that stands in their replies, `TreeDamaged` and OSError.
+    separator that stands in their replies, `TreeDamaged` and OSError. Trees with an end that a clock brought, or
+    graded, are left out: their values say as much of the machine.
     """
     found = TreeRows()
     problems: set[str] = set()
@@ -108,6 +109,9 @@ def rows_of_trees(
         found.trees += 1
         found.torn += [str(path)] if record.torn else []
         problems.add(problem)
+        if any(node.end is not None and node.end.timed_out for node in record.nodes.values()):
+            found.dropped["trees with an end that a clock brought"] += 1
+            continue
         values = [simulation.value for simulation in record.simulations]
         root = math.fsum(values) / max(1, len(values))
         if root_window is not None and abs(root) > root_window:

@@ -199,10 +199,11 @@ def _execution(
             )
         )
         calls[id(trajectory)] = each.key, each.number
+        late = each.timed_out or (summary.timed_out and not drawn)
         execution.candidates.append(
             Candidate(
                 trajectory=trajectory,
-                reward=Rewarded(total=each.reward, terms=each.terms, timed_out=each.timed_out),
+                reward=Rewarded(total=each.reward, terms=each.terms, timed_out=late),
                 chosen=each.chosen,
             )
         )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import re
+import signal
 
 import pytest
 from rich.console import Console
 
+from engine import Run
 from engine.protocol import Watch
+from engine.replay import ReplayEngine, ReplayEntry
 from metaagent.commands.run import RunSettings, run_checked
 from metaagent.opening import open_sandbox
-from metaagent.terminal import LiveProgress, progress
+from metaagent.terminal import LiveProgress, RunReport, progress
 from workflow.completion import ChatMessage, Completion, CompletionRequest
 from workflow.trace import AgentTurn
 
@@ -142,6 +146,28 @@ workflow = Workflow("two").add_node(EnsembleNode("Vote", solvers, strategy="majo
     assert text.count("first line") == text.count("second") == 2
     first, second = text.index("first line"), text.rindex("first line")
     assert "second" in text[first:second], "the replies are not mixed"
+
+
+def test_ctrl_c_while_the_answer_is_graded_keeps_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(60)
+
+    async def ran() -> tuple[RunReport, Run]:
+        async with open_sandbox("process") as sandbox:
+            return await run_checked(
+                'from workflow import AgentNode, Workflow\nworkflow = Workflow("w").add_node(AgentNode("A", "x"))',
+                "2 + 2?",
+                program="one.py",
+                engine=ReplayEngine([ReplayEntry(agent="A", completion=Completion(text="It is \\boxed{4}."))]),
+                sandbox=sandbox,
+                settings=RunSettings(gold="4"),
+            )
+
+    monkeypatch.setattr("metaagent.commands.run.grade", never)
+    report, run = asyncio.run(ran())
+    assert (report.interrupted, report.answer, report.verdict, run.failure) == (True, "4", None, None)
+    assert report.exit_code == 130
 
 
 def test_an_engine_that_cannot_be_watched_is_left_alone(terminal: Terminal) -> None:

@@ -51,8 +51,8 @@ def short_word(request: CompletionRequest) -> str:
     return f"\\boxed{{{dice.choice('45')}}}"
 
 
-async def is_four(run: Run) -> tuple[float, str]:
-    return (1.0, "correct") if run.answer and "4" in run.answer else (0.0, "wrong")
+async def is_four(run: Run) -> tuple[float, str, bool]:
+    return (1.0, "correct", False) if run.answer and "4" in run.answer else (0.0, "wrong", False)
 
 
 def space_of(

@@ -37,7 +37,7 @@ from workflow.environment import Environment
 from workflow.failures import EngineFailed, LimitExceeded, ProgramFailed, ProgramRejected, SandboxUnavailable
 from workflow.limits import CodeLimits, Limits
 from workflow.place import Place
-from workflow.requests import NodeCall, Parallel, Steps
+from workflow.requests import Act, NodeCall, Parallel, Steps
 from workflow.trace import AgentTurn, Rewarded, RewardTerm, Trace
 
 InJail = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
@@ -560,6 +560,45 @@ def test_the_order_in_which_replies_come_is_no_part_of_a_reward(in_jail: InJail,
 
     for salt in range(12):
         assert len(in_jail(partial(rewards, salt))) == 1
+
+
+class Acts(WorkflowNode):
+    """Two agents are asked side by side, then the program acts, twice over."""
+
+    def __init__(self, prompts: tuple[str, str], times: int) -> None:
+        super().__init__("acts")
+        self.agents, self.times = [AgentNode(name, text) for name, text in zip("AB", prompts, strict=True)], times
+
+    def steps(self, context: Context) -> Steps:
+        for _ in range(2):
+            yield Parallel([NodeCall(agent, context.extended()) for agent in self.agents])
+            for _ in range(self.times):
+                yield Act("A", '["R"]')
+        return Message(content="done")
+
+
+RIGHT = 'Reply with ["R"] and nothing else.'
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(
+    "prompts", [(RIGHT, "Which move?"), ("Which move?", RIGHT), ("Which move?", "Which?"), (RIGHT, RIGHT)]
+)
+def test_whose_an_action_is_does_not_depend_on_who_replied_first(
+    in_jail: InJail, prompts: tuple[str, str], times: int
+) -> None:
+    game = problem_of(PlanPathLevel(level="@...G"))
+
+    def played(pick: Callable[[list[str]], str]) -> tuple[list[str | None], float]:
+        engine = Held(lambda request: '["R"]', pick)
+        ended = asyncio.run(run_workflow(Acts(prompts, times), game.question, engine, game=begins(game)))
+        assert ended.failure is None
+        authors = [event.from_agent for event in ended.trace.events if event.type == "environment_step"]
+        return authors, in_jail(lambda sandbox: paper_reward(game, ended, sandbox)).total
+
+    found = [played(pick) for pick in (lambda keys: keys[0], lambda keys: keys[-1])]
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 2 * times
 
 
 @pytest.mark.parametrize("in_order", [True, False])

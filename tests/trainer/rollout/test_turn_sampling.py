@@ -495,6 +495,34 @@ workflow = Workflow("w").add_node(Slow("Slow"))""",
     assert [t.coordinates.execution for t in learned] == [0, 1, 2]
 
 
+def test_a_reply_whose_code_a_clock_ended_before_the_run_goes_on_teaches_nobody() -> None:
+    """Though it is scored there, where the run only waits for another agent."""
+    program = TWO.replace(
+        'workflow = Workflow("w").add_node(first).add_node(second)',
+        """
+from workflow.nodes import WorkflowNode
+class Tries(WorkflowNode):
+    def process(self, context):
+        said = first.process(context)
+        import subprocess
+        try:
+            subprocess.run(["python", "-c", "import time; time.sleep(20 * ('0' in '%s'))" % said.content], timeout=0.5)
+        except subprocess.TimeoutExpired:
+            pass
+        return second.process(context)
+workflow = Workflow("w").add_node(Tries("Tries"))""",
+    )
+
+    async def by_length(problem: Problem, decision: Decision, position: Position, sandbox: Sandbox) -> Rewarded:
+        return Rewarded(total=float(len(position.path.steps)), terms=[])
+
+    run = the_run(trees := grow(in_turn(), program=program, turn_reward=by_length))
+    firsts = [c for c in run.candidates if c.trajectory.coordinates.agent == "First"]
+    assert [c.timed_out for c in firsts] == [False, False, False, True]
+    learned = [t for t, _ in credited(trees, "executor", "at-grpo") if t.coordinates.agent == "First"]
+    assert [t.coordinates.execution for t in learned] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("select", ["best", "first"])
 @pytest.mark.parametrize("scored", ["end", "turn"])
 def test_a_reply_whose_grading_a_clock_ended_is_neither_learned_from_nor_gone_on_with(

@@ -130,3 +130,16 @@ def test_pending_rollouts_that_cannot_be_used_are_refused(text: str | None, tmp_
     with pytest.raises(ValueError, match=r"pending\.json .*Fix: load another checkpoint"):
         pending.read(tmp_path, 1)
     assert pending.read(tmp_path, 0) == []
+
+
+def test_pending_rollouts_of_a_version_that_said_it_elsewhere_are_refused(tmp_path: Path) -> None:
+    """What a clock had ended would be learned from."""
+    execution = {"index": 0, "reward": {"total": 0.0, "terms": []}, "timed_out": True}
+    design = {"index": 0, "program": "", "graph": None, "failure": None, "trajectories": [], "executions": [execution]}
+    tree = {"problem": {"id": "q", "question": "?", "domain": "math", "gold": "1"}, "designs": [design]}
+    (tmp_path / pending.PENDING).write_text(json.dumps([[tree]]))
+    with pytest.raises(ValueError, match=r"pending\.json cannot be read: Unexpected keyword.*Fix: load another"):
+        pending.read(tmp_path, 1)
+    del execution["timed_out"]
+    (tmp_path / pending.PENDING).write_text(json.dumps([[tree]]))
+    assert len(pending.read(tmp_path, 1)) == 1

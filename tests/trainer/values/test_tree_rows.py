@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("transformers")
 
 from benchmarks.tiny_models import make_tokenizer
-from search.problem import NodeLine, TreeDamaged
+from search.problem import NodeLine, StateLine, TreeDamaged
 from trainer.values import RowsRefused, StateView, TreeRows, View, held_out_problems, question_digest, rows_of_trees
 from workflow.failures import Failure
 
@@ -45,6 +45,17 @@ def read(found: TreeRows) -> list[tuple[str, str, int, float, int]]:
         )
         for row in found.rows
     ]
+
+
+def test_a_tree_with_an_end_that_a_clock_brought_is_left_out(tmp_path: Path) -> None:
+    late = [
+        line.model_copy(update={"timed_out": True}) if isinstance(line, StateLine) and line.id == 5 else line
+        for line in trees.relay()
+    ]
+    found = rows(trees.write(tmp_path / "t.jsonl", late), trees.write(tmp_path / "u.jsonl", trees.relay("p1", "How?")))
+    assert found.dropped == {"trees with an end that a clock brought": 1}
+    assert len(found.rows) == 5
+    assert len(found.problems) == 2
 
 
 def test_every_visited_edge_once_with_its_q(tmp_path: Path) -> None:
