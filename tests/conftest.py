@@ -3,7 +3,7 @@
 How long a hypothesis example takes says something about the machine, not about the code. Of the tests of slow backends
 (containers, gVisor, the real vLLM, Ray and DeepSpeed), of those marked `thorough`, and of those with many cases a part
 is run with `--sample SHARE`, by a seed that the first lines of a run tell; properties then have as many times fewer
-examples. Of the tests that `slow_tests.txt` names, as they take over a second, a larger part is; `--write-slow` writes
+examples. Of the tests that `slow_tests.txt` names, as they take over `SLOW_S`, a larger part is; `--write-slow` writes
 that file anew.
 `.ci/run`, whose steps have tests in common, names a file of what has passed, and a time from which on tests are left
 out.
@@ -48,7 +48,7 @@ SLOW_FILES = (
 MANY = 60
 """Cases of one test, of which a part is enough for one run: the others are seen in others."""
 SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
-SLOW_S, SLOW_SHARE = 1.0, 0.3
+SLOW_S, SLOW_SHARE = 0.7, 0.25
 """From how many seconds on a test, with all its cases, is in that file; the share of those that is run at least."""
 left_out: dict[str, int] = {}
 """Why tests were left out -> how many."""

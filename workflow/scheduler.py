@@ -15,15 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from workflow.place import MAX_PLACE, Place
+from workflow.place import MAX_PLACE, Place, escaped
 from workflow.requests import LEAVES, Delivery, Leaf, NodeCall, Parallel, Request, Steps, ToolResult
 
 MAX_DEPTH = 5_000
 """Nodes inside one another; a node that contains itself stops here."""
-
-
-_IN_A_PATH = str.maketrans({"%": "%25", "/": "%2F", "[": "%5B", "]": "%5D"})
-"""How a node's name stands in a path, or two branches side by side could have one path, and count by arrival."""
 
 
 @dataclass(slots=True)
@@ -175,7 +171,7 @@ class Scheduler:
         if not hasattr(node, "steps"):
             raise TypeError(f"{path or 'the program'} ran {type(node).__name__}, which is not a node")
         name = node.name
-        in_path = name.translate(_IN_A_PATH)
+        in_path = escaped(name)
         if branch.level + len(branch.frames) >= MAX_DEPTH:
             raise RecursionError(f"{name!r} is more than {MAX_DEPTH} nodes deep; does a node contain itself?")
         steps = node.steps(call.context)

@@ -551,6 +551,7 @@ def test_what_came_after_what_is_what_the_workflow_says(made: tuple[WorkflowNode
 def test_names_with_slashes_are_whole() -> None:
     paths = Paths(["a/b", "x"])
     assert paths.split("w/a/b[1]/x") == ("w", "a/b[1]", "x")
+    assert paths.split("w/a%2Fb[1]/x") == ("w", "a/b[1]", "x")
     assert paths.split("") == ()
     flow = Workflow("in/out").add_nodes([agent("a/b"), agent("c")])
     drawn = Drawn(ran(flow), describe(flow))

@@ -24,7 +24,7 @@ from workflow import (
     WorkflowNode,
 )
 from workflow.bridge import as_steps
-from workflow.place import Place, could_see
+from workflow.place import Place, could_see, escaped, unescaped
 from workflow.requests import AgentCall, AgentReply, NodeCall, Parallel, Steps, ToolCall, ToolReply
 from workflow.scheduler import Issued, Scheduler
 
@@ -208,6 +208,13 @@ def test_keys_are_paths_with_branches_and_occurrences() -> None:
     scheduler.reply("i[1]/A#1", AgentReply("x"))
     assert [issued.key for issued in scheduler.take() if issued.key] == ["i[1]/B#0"]
     scheduler.close()
+
+
+@given(st.text("AB%25F/[]1#", max_size=8), st.text("AB%25F/[]1#", max_size=8))
+def test_names_in_paths_are_told_apart(one: str, other: str) -> None:
+    assert unescaped(escaped(one)) == one
+    assert (escaped(one) == escaped(other)) == (one == other)
+    assert not {"/", "[", "]"} & set(escaped(one))
 
 
 def test_all_members_ask_before_any_reply() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from workflow.place import unescaped
 from workflow.trace import AgentTurn, CodeRan, EnvironmentStepped, Event, Trace
 
 DEEPEST = 12
@@ -68,7 +69,7 @@ def span(event: Event) -> tuple[float, float]:
 
 
 class Paths:
-    """Splits paths into the names of nodes. Names may hold a slash: those that are known are kept whole."""
+    """Splits paths into the names of nodes. In older traces these may hold a slash: known ones are kept whole."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._known = {name for name in names if "/" in name}
@@ -81,7 +82,7 @@ class Paths:
                 parts = self._joined(parts)
             if len(parts) > DEEPEST:
                 parts = [*parts[: DEEPEST - 1], "/".join(parts[DEEPEST - 1 :])]
-            self._split[path] = tuple(parts)
+            self._split[path] = tuple(map(unescaped, parts))
         return self._split[path]
 
     def _joined(self, parts: list[str]) -> list[str]:
