@@ -1,11 +1,12 @@
 """From trees to samples: rewards to advantages by the rules, and hard masking by role (Eq. 9)."""
 
 from array import array
+from dataclasses import replace
 
 import pytest
 
 from tasks import Problem
-from trainer.credit.advantages import credited, outcomes, samples_by_policy, silent_groups
+from trainer.credit.advantages import ROLES, credited, outcomes, samples_by_policy, silent_groups
 from trainer.credit.rules import RuleName
 from trainer.samples import Coordinates, Trajectory
 from trainer.trees import DesignResult, Execution, QuestionTree
@@ -133,6 +134,30 @@ def test_an_anchored_policy_gets_the_samples_of_its_role_that_does_not_learn_wit
     two: dict[PolicyRole, str] = {"designer": "p0", "executor": "p1"}
     apart = samples_by_policy([TREE], "tree", two, {"executor"}, anchored=True)
     assert {name: len(samples) for name, samples in apart.items()} == {"p1": 6}
+
+
+def test_samples_carry_the_advantages_of_their_trajectories() -> None:
+    learned = samples_by_policy([TREE], "tree", {"designer": "d", "executor": "e"}, {"designer", "executor"})
+    for name, role in (("d", "designer"), ("e", "executor")):
+        credit = [advantage for _, advantage in credited([TREE], role, "tree")]  # pyright: ignore[reportArgumentType]
+        assert [sample.advantage for sample in learned[name]] == credit
+        assert len(set(credit)) == 2
+
+
+def test_samples_are_learned_from_at_the_temperature_that_drew_them() -> None:
+    [design, *others] = TREE.designs
+    cooler = replace(design, trajectories=[replace(each, temperature=0.25) for each in design.trajectories])
+    found = samples_by_policy(
+        [replace(TREE, designs=[cooler, *others])], "tree", {"designer": "d", "executor": "e"}, {"designer"}
+    )
+    assert [sample.temperature for sample in found["d"]] == [0.25, 1.0]
+
+
+def test_an_outcome_is_of_its_own_execution() -> None:
+    for role in ROLES:
+        _, found = outcomes([TREE], role)
+        runs = [[outcome.coordinates.execution for outcome in each] for each in found]
+        assert runs == ([[0, 1], [0, 1]] if role == "designer" else [[0], [1], [1], [1], [0], [1]])
 
 
 def test_samples_carry_their_trajectory_unchanged() -> None:

@@ -636,6 +636,15 @@ def test_turns_without_a_reply_are_left_out() -> None:
     lost = AgentTurn(key="A#0", path="A", agent="A", messages=[], error="gone")
     assert conversations([lost]) == []
     assert delivery_format([lost]) == delivery_format([]) == (0.0, "no agent said anything")
+    said = AgentTurn(key="B#0", path="B", agent="B", messages=[], completion=Completion(text="x"))
+    assert conversations([lost, said]) == [[said]]
+
+
+def test_a_run_without_an_answer_is_not_right(in_jail: InJail) -> None:
+    ended = asyncio.run(run_workflow(AgentNode("A", "Solve."), "q", Canned({"A": BARE})))
+    silent = ended.model_copy(update={"answer": None, "answer_from": None})
+    found = in_jail(lambda sandbox: correctness(SEVEN, silent, sandbox))
+    assert found == (0.0, "there is no answer", False)
 
 
 # The published programs
