@@ -43,10 +43,12 @@ from trainer.sft import MODEL
 TUNING = "tuning"
 SAME_RESULTS = {
     "af9234194708291fd36468800020c1baf4e918eaa52fbbe72d6136d1da15326e": "digests leave out what code does not do",
-    "7c6f57f29322110c17582f06adf61caa30921b84bbe04a06934e88a35bad6c65": "these are of more modules, too. Rewards read turns"
-    " in the program's order: 2x8 of seed 6 made again had equal rewards in each step and equal attempts. Then code that a"
-    " clock ended while it was graded was left out, and math is no code: made again once more, rewards were equal for 23"
-    " steps, until rounding turned one token of 13,266",
+    "7c6f57f29322110c17582f06adf61caa30921b84bbe04a06934e88a35bad6c65": (
+        "these are of more modules, too. Rewards read turns in the program's order: 2x8 of seed 6 made again had "
+        "equal rewards in each step and equal attempts. Then code that a clock ended while it was graded was left "
+        "out, and math is no code: made again once more, rewards were equal for 23 steps, until rounding turned one "
+        "token of 13,266"
+    ),
 }
 """Earlier versions of the instrument's code (`code_of_instrument`) and of what is learned by (`learning_code`), and
 what was changed since, which changed no result under the settings that they had. A change that does empties this."""
