@@ -87,14 +87,15 @@ def test_replies_of_a_run_that_its_wall_clock_ended_are_left_out_in_older_traces
     given = {"designs": 1, "executions": 2, "program": str(tmp_path / "given.py"), "limits": {"wall_s": 1.5}}
     turns = {"kind": "turns", "roles": {"Solver": "reasoner"}}
     config = configured(tmp_path, credit="agent-turn", schedule="executor-only", reward=turns, rollout=given)
-    grown(tmp_path, config, designed(), RIGHT_OR_WRONG)
+    tree = grown(tmp_path, config, designed(), RIGHT_OR_WRONG)
     for path in tmp_path.rglob("*.jsonl"):
         events = [json.loads(line) for line in path.read_text().splitlines()]
         for event in events:
             if event["type"] in ("turn_rewarded", "reward"):
                 assert event.pop("timed_out") is True
         path.write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert "left out of training" in shown(tmp_path)
+    found = same_as_training(tree, tmp_path, "agent-turn").executions
+    assert [each.advantage for turns in found.values() for each in turns] == [None, None]
 
 
 def test_a_fixed_program_has_no_designer(tmp_path: Path) -> None:

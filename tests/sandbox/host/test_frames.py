@@ -141,6 +141,7 @@ def test_the_weight_grows_with_what_a_frame_takes():
     empty = weigh({})
     assert empty >= 1024, "a flood of small frames is charged"
     assert weigh({"a": "x" * 1000}) > empty + 1000
+    assert weigh({"a": 1 << 8000}) > empty + 1000
     assert weigh({"a": "x" * 1000 + "\U0001f600"}) > empty + 4000, "one wide character makes all of them wide"
     assert weigh({"k" * 1000: 1}) > empty + 1000
     assert weigh({"a": [0] * 1000}) > empty + 50_000

@@ -20,7 +20,7 @@ from engine.protocol import Engine
 from engine.session import Run
 from sandbox import ProcessSandbox
 from search import Branching, trusted
-from search.methods import FAILED_PSI, MctsSettings, SearchRefused
+from search.methods import FAILED_PSI, End, MctsSettings, Node, SearchRefused
 from search.problem import ProgramSpace, SearchReport, SearchSettings, guide_of, read_tree, search
 from search.scoring import Score, ScoredState
 from workflow.completion import Completion, CompletionRequest, Sampling
@@ -100,6 +100,27 @@ def test_a_run_that_its_clock_ended_is_the_run_that_is_shown() -> None:
         await space.close()
 
     asyncio.run(asyncio.wait_for(go(), 30))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_end_that_a_clock_graded_says_so(late: bool) -> None:
+    ends: list[End | None] = []
+
+    class Noting(ProgramSpace):
+        async def end(self, node: Node) -> End | None:
+            ends.append(await super().end(node))
+            return ends[-1]
+
+    async def graded(run: Run) -> tuple[float, str, bool]:
+        return 0.0, "wrong", late
+
+    async def go() -> None:
+        space = Noting(Branching(trusted(workflow_of("a"), "What?")), Player(), graded)
+        await search(space, SearchSettings(method="greedy"))
+        await space.close()
+
+    asyncio.run(asyncio.wait_for(go(), 30))
+    assert [(end.reward, end.timed_out) for end in ends if end is not None] == [(-1.0, late)]
 
 
 def test_a_call_beyond_the_context_is_an_end_of_its_own(tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ def test_why_a_run_is_dropped(run: Run, given: Rewarded, why: str | None) -> Non
 def test_a_wrong_answer_can_be_kept_but_nothing_else_that_is_amiss() -> None:
     wrong = reward(correct=0.0, reason="wrong")
     assert why_dropped(FOUR, run_of(GOOD), wrong, 1.0) == "wrong"
+    wrong.timed_out = True
+    assert why_dropped(FOUR, run_of(GOOD), wrong, 1.0, keep_wrong=True) == "timed_out"
+    wrong.timed_out = False
     assert why_dropped(FOUR, run_of(GOOD), wrong, 1.0, keep_wrong=True) is None
     assert why_dropped(FOUR, run_of(turn("a", " \n", ASKED), GOOD), wrong, 1.0, keep_wrong=True) == "empty_reply"
     assert why_dropped(FOUR, run_of(GOOD, answer=None), wrong, 1.0, keep_wrong=True) == "no_answer"
