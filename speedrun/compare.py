@@ -12,6 +12,7 @@ between comparisons (`speedrun.arms`); what is done is not done again, and what 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import sys
@@ -39,13 +40,17 @@ from speedrun.arms import (
     run_all,
 )
 from speedrun.asked import asked
+from speedrun.intervals import Rates
 from speedrun.kept import read
-from speedrun.pages import System, gate, page_of
+from speedrun.number_sets import number_sets
+from speedrun.pages import gate, page_of
 from speedrun.phases import SETTINGS
 from speedrun.settings import SpeedrunSettings
+from speedrun.systems import System
 from speedrun.tuning import chosen, factor_of, tried
-from speedrun.variants import COMPARISONS, GATE, START
+from speedrun.variants import COMPARISONS, CONTROL, GATE, START
 from trainer.disk import agree_on_settings, only_writer
+from trainer.run import StepReport
 from viewer.charts import Series, Spec, Steps, dots, lines, png
 
 PAGES = Path(__file__).parents[1] / "docs" / "results"
@@ -102,11 +107,13 @@ def _valid_programs(systems: Sequence[System]) -> Spec:
 class Try(BaseModel):
     seeds: list[int]
     holds: bool
+    runs: str
+    """SHA-256 of what it was told by: the same seeds made again, which never give quite the same, are another try."""
 
 
 class Verdict(BaseModel):
-    """Whether the gate holds, and of what instrument. More seeds do not mend a try that failed, alone or together with
-    its own: whoever adds some until it holds would find that it does."""
+    """Whether the gate holds, and of what instrument. Neither more seeds mend a try that failed nor the same ones once
+    more: whoever tries until it holds would find that it does."""
 
     tries: list[Try] = Field(min_length=1)
     instrument: dict[str, Any]
@@ -115,6 +122,15 @@ class Verdict(BaseModel):
     def holds(self) -> bool:
         return all(each.holds for each in self.tries)
 
+    def is_of(self, settings: SpeedrunSettings) -> bool:
+        return {name: in_todays_terms(made) for name, made in self.instrument.items()} == instrument(settings)
+
+
+class Verdicts(BaseModel):
+    """Of all instruments that were ever tried here."""
+
+    verdicts: list[Verdict]
+
 
 def instrument(settings: SpeedrunSettings) -> dict[str, Any]:
     """What the gate is about: all that its runs depend on, but for the seed (`speedrun.arms.made_by`)."""
@@ -122,16 +138,29 @@ def instrument(settings: SpeedrunSettings) -> dict[str, Any]:
 
 
 def verdict_in(pages: Path, settings: SpeedrunSettings) -> Verdict | None:
-    """That of an earlier run on the same instrument. Raises ValueError where the file holds something else."""
+    """That of earlier runs on the same instrument. Raises ValueError where the file holds something else."""
+    return next((each for each in _verdicts(pages) if each.is_of(settings)), None)
+
+
+def _verdicts(pages: Path) -> list[Verdict]:
     path = pages / VERDICT
     if not path.exists():
-        return None
+        return []
     try:
-        found = Verdict.model_validate_json(path.read_bytes())
+        return Verdicts.model_validate_json(path.read_bytes()).verdicts
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} holds no verdict of the gate: {error}. Fix: remove it") from None
-    today = {name: in_todays_terms(made) for name, made in found.instrument.items()}
-    return found if today == instrument(settings) else None
+        raise ValueError(f"{path} holds no verdicts of the gate: {error}. Fix: remove it") from None
+
+
+def add_try(new: Try, pages: Path, settings: SpeedrunSettings) -> None:
+    """To those of this instrument, once. None is ever taken away."""
+    verdicts = _verdicts(pages)
+    known = next((each for each in verdicts if each.is_of(settings)), None)
+    if known is None:
+        verdicts.append(Verdict(tries=[new], instrument=instrument(settings)))
+    elif new not in known.tries:
+        known.tries.append(new)
+    (pages / VERDICT).write_text(Verdicts(verdicts=verdicts).model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 def compare(
@@ -166,14 +195,24 @@ def compare(
     file = file_of(name, seeds)
     draw(name, file, systems, pages)
     page = pages / f"{file}.md"
-    page.write_text(page_of(name, systems, command(name), rates, file=file), encoding="utf-8")
+    sets, steps = number_sets(settings, seeds), _control(seeds, rates, settings, kept)
+    text = page_of(name, systems, command(name), rates, file=file, sets=sets, control=steps)
+    page.write_text(text, encoding="utf-8")
     if name == GATE:
-        known = verdict_in(pages, settings)
-        others = [each for each in known.tries if each.seeds != list(seeds)] if known is not None else []
-        tries = [*others, Try(seeds=list(seeds), holds=gate(systems)[0])]
-        verdict = Verdict(tries=tries, instrument=instrument(settings))
-        (pages / VERDICT).write_text(verdict.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        told_by = json.dumps([[system.name, system.sampled, system.fixed] for system in systems])
+        runs = hashlib.sha256(told_by.encode()).hexdigest()
+        add_try(Try(seeds=list(seeds), holds=gate(systems)[0], runs=runs), pages, settings)
     return page
+
+
+def _control(
+    seeds: Sequence[int], rates: Mapping[str, Mapping[float, Rates]], settings: SpeedrunSettings, kept: Path
+) -> list[list[StepReport]]:
+    """The steps of the Executor whose rewards were shuffled, of each seed; nothing where they are not all kept."""
+    jobs = [Job(name=CONTROL, seed=seed, factor=factor_of(CONTROL, rates)) for seed in seeds]
+    if left(jobs, settings, kept):
+        return []
+    return [run.steps for job in jobs if (run := read(kept_at(job, kept)))]
 
 
 def settings_in(out: Path, given: Path | None = None) -> SpeedrunSettings:

@@ -42,12 +42,38 @@ def interval(seeds: Sequence[Rates]) -> Interval:
     return Interval(fmean(fmean(rates.values()) for rates in seeds), float(low), float(high))
 
 
-def difference(after: Sequence[Rates], before: Sequence[Rates]) -> Interval:
+def over_sets(seeds: Sequence[Rates], sets: Mapping[str, str]) -> Interval:
+    """As `interval`, with sets of problems drawn in place of problems, the same ones for all seeds: those of one set
+    are alike, whichever seed drew them. A problem that `sets` does not name is a set of its own."""
+    import numpy
+
+    names = {sets.get(problem, problem) for rates in seeds for problem in rates}
+    place = {name: number for number, name in enumerate(sorted(names))}
+    right, count = numpy.zeros((2, len(place), len(seeds)))
+    for seed, rates in enumerate(seeds):
+        for problem, rate in rates.items():
+            at = place[sets.get(problem, problem)], seed
+            right[at] += rate
+            count[at] += 1
+    dice = numpy.random.default_rng(0)
+    weights = dice.multinomial(len(place), [1 / len(place)] * len(place), size=RESAMPLES)
+    means = (weights @ right) / numpy.maximum(weights @ count, 1)
+    drawn = dice.integers(len(seeds), size=(RESAMPLES, len(seeds)))
+    low, high = numpy.quantile(numpy.take_along_axis(means, drawn, axis=1).mean(axis=1), [0.025, 0.975])
+    return Interval(fmean(fmean(rates.values()) for rates in seeds), float(low), float(high))
+
+
+def gaps(after: Sequence[Rates], before: Sequence[Rates]) -> list[Rates]:
     """Of two systems, seed by seed and problem by problem. Raises ValueError where their problems differ."""
     pairs = list(zip(after, before, strict=True))
     if any(one.keys() != other.keys() for one, other in pairs):
         raise ValueError("the systems attempted different problems")
-    return interval([{name: one[name] - other[name] for name in one} for one, other in pairs])
+    return [{name: one[name] - other[name] for name in one} for one, other in pairs]
+
+
+def difference(after: Sequence[Rates], before: Sequence[Rates]) -> Interval:
+    """The interval of their `gaps`."""
+    return interval(gaps(after, before))
 
 
 T_95 = (inf, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)

@@ -107,6 +107,8 @@ ARMS: dict[str, Arm] = {
     **{f"shared, KL on both roles, {rate}": _at(rate, shared=True, kl_roles="all") for rate in RATES},
 }
 
+CONTROL = "executor only, shuffled"
+"""Learns nothing, and is asked what all arms of its seed are asked."""
 WITH_FIXED = (START, "executor only", BASE)
 """Whose Executors are tried with each program of the bank, too."""
 TURNS = (("sum", "vote, at once", "single, step by step"), ("chain", "single, step by step", "vote, step by step"))

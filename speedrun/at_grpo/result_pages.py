@@ -27,7 +27,8 @@ from speedrun.at_grpo.matchups import (
 )
 from speedrun.at_grpo.playing_runs import WATCHED_LEVELS
 from speedrun.intervals import Rates, interval, paired
-from speedrun.pages import moving, rates_table
+from speedrun.page_curves import moving
+from speedrun.pages import rates_table
 from trainer.run import StepReport
 from viewer.charts import Series, Spec, Steps, beside, dots, png
 from viewer.charts import lines as charted
