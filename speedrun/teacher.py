@@ -1,8 +1,8 @@
 r"""The teacher of the cold start: an engine that plays the agents of the templates on problems of the family.
 
-It makes mistakes on purpose, and its pupil learns from them: from each conversation once, right or wrong. So the pupil
-begins with an Executor that RL can better, and what a design is worth depends on the kind of problem, on how its agents
-are told to work, and on how good they are by then:
+It makes mistakes on purpose, and its pupil learns from them: from its conversations as they are, right or wrong. So the
+pupil begins with an Executor that RL can better, and what a design is worth depends on the kind of problem, on how its
+agents are told to work, and on how good they are by then:
 
     sum      at once: wrong now and then, another way each time, so a vote helps; step by step: mostly ten too little
     chain    step by step: mostly leaves out the last number, so a vote makes it worse, and helps once this is

@@ -211,7 +211,8 @@ COMPARISONS: dict[str, Comparison] = {
         ),
         "an arm with half the steps has as many updates of a role as stages give it, and half of the executions and "
         "tokens; coupled with all the steps has twice the updates of both roles, one role alone with all the steps "
-        "twice its own. By trajectory, on one policy, the Executor's replies outweigh the designs by their number",
+        "twice its own. Rates are those that each arm's own grid chose, below; at the recipe's rate is that of stages. "
+        "By trajectory, on one policy, the Executor's replies outweigh the designs by their number",
     ),
     "sharing": Comparison(
         "One policy for both roles or two (Table 5)",
