@@ -196,6 +196,8 @@ class Session:
                 engine=engine.name,
                 seed=seed,
                 limits=self.limits,
+                sampling=self.sampling,
+                own_sampling=own_sampling,
                 jail=jail,
             )
         )

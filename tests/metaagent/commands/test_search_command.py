@@ -73,8 +73,7 @@ def test_the_answer_its_path_and_what_it_cost(tmp_path: Path) -> None:
     site = open_site(tmp_path / "t.jsonl")
     assert write(site, tmp_path / "page.html")
     assert "one of 3" in (tmp_path / "page.html").read_text()
-    sampling = ("--temperature", "0.7", "--top-p", "0.95", "--max-tokens", "1024")
-    again = document(invoke("run", "two.py", QUESTION, "-e", "replay:t.jsonl", *sampling, "--json"))
+    again = document(invoke("run", "two.py", QUESTION, "-e", "replay:t.jsonl", "--json"))
     assert (again["failure"], again["answer"]) == (None, "4")
     assert not [each for each in again["notes"] if "not asked for" in each]
 
