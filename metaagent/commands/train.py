@@ -86,6 +86,9 @@ def main(
     if dry_run:
         _show(resolved, planned, config, as_json)
         return ExitCode.USAGE if _lacking(planned, as_json) else ExitCode.OK
+    for source in planned.sources:
+        if source.unknown:
+            usage_error(f"{source.name}: {source.unknown}")
     if out is None:
         usage_error("a run needs a folder. Fix: add --out FOLDER, or --dry-run to see what it will need")
 

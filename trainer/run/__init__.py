@@ -4,7 +4,7 @@ Not here: what a step is made of (`trainer.rollout`, `trainer.credit`, `trainer.
 (`metaagent.terminal`).
 """
 
-from trainer.run.cast import check_program
+from trainer.run.cast import check_program, fixed_program
 from trainer.run.curves import scalars
 from trainer.run.gpus import GPUS, Gpu
 from trainer.run.loop import train
@@ -58,6 +58,7 @@ __all__ = [
     "backend_settings",
     "check_program",
     "engine_number_bytes",
+    "fixed_program",
     "generated_tokens",
     "known_sizes",
     "local_engine",

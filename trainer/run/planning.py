@@ -15,10 +15,11 @@ from tasks.data import read_as
 from trainer.config import DataConfig, PolicyConfig, TrainConfig
 from trainer.credit import active_roles
 from trainer.rollout import apportioned
-from trainer.run.cast import check_has_program
+from trainer.run.cast import check_has_program, fixed_program
 from trainer.run.memory import Memory, checkpoint_bytes, engine_number_bytes, trained_parameters, whole_policy
 from trainer.run.needs import ClusterNeeds, cluster_needs
 from trainer.run.sizes import UnknownSize, model_folder, model_size
+from trainer.values import SCORER, scorer_folder
 from workflow.usage import PolicyRole
 
 PROMPT_TOKEN_BYTES, CHOSEN_TOKEN_BYTES = 12, 34
@@ -108,8 +109,12 @@ class Plan(BaseModel):
 def plan(config: TrainConfig) -> Plan:
     """Work out a run. Reads the data files and the models' `config.json` where they are here, in a folder or in Hugging
     Face's cache; raises `DatasetError` for a data file that is not as its format says, and ValueError for a source that
-    gets no place in a batch."""
+    gets no place in a batch, and for a fixed program or a model of values that is not here."""
     rollout = config.rollout
+    fixed_program(config)
+    prm = config.reward.prm
+    if prm is not None and not (scorer_folder(prm) / SCORER).is_file():
+        raise ValueError(f"reward.prm {prm}: there is no {SCORER}. Fix: name the model/ of a metaagent prm run")
     designs = rollout.questions * rollout.designs
     runs = designs * rollout.executions
     policies = [_policy(name, policy, config) for name, policy in config.policies.items()]
@@ -190,7 +195,7 @@ def _source(source: DataConfig, per_step: int, config: TrainConfig) -> SourcePla
     if per_step == 0:
         raise ValueError(f"{name}: share {source.share:g} is no place in a batch. Fix: raise it, or rollout.questions")
     if not source.path.exists():
-        return SourcePlan(name=name, per_step=per_step, unknown=f"there is no {source.path}")
+        return SourcePlan(name=name, per_step=per_step, unknown=f"there is no {source.path}. Fix: name a file")
     read = read_as(source.format, source.path)
     check_has_program(config, read)
     problems = len(read)

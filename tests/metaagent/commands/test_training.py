@@ -1,6 +1,7 @@
 """`metaagent train`: overrides, mistakes, and what a dry run shows."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,41 @@ def test_mistakes_are_usage_errors(arguments: list[str], told: str) -> None:
     result = invoke(*arguments, *([] if "needs a folder" in told else ["--dry-run"]))
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
+
+
+FIXED = ("run.toml", "schedule=executor-only")
+
+
+@pytest.mark.parametrize("how", [("--dry-run",), ("--dry-run", "--json"), ("--out", "out")])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("rollout.program=nope.py", r"rollout\.program \S+/nope\.py: No such file or directory\. Fix: name the file"),
+        ("rollout.program=model", r"rollout\.program \S+/model: Is a directory\. Fix: "),
+        ("rollout.program=bad.py", r"rollout\.program \S+/bad\.py: it is not UTF-8 text \(byte 0\)\. Fix: "),
+        ("reward.prm=nope", r"reward\.prm \S+/nope: there is no scorer\.json\. Fix: name the model/"),
+    ],
+)
+def test_what_a_run_reads_and_is_not_here_is_told_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...], change: str, told: str
+) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    (tmp_path / "bad.py").write_bytes(b"\xff\xfe")
+    (tmp_path / "vote.py").write_text("")
+    values = ("reward.kind=values", "rollout.branching.score=turn", "rollout.program=vote.py", "credit=at-grpo")
+    result = invoke(*FIXED, *(values if "prm" in change else ()), change, *how)
+    assert result.exit_code == 2
+    assert re.search(told, " ".join(result.stderr.split())), result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_that_is_not_here_is_told_when_a_run_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    result = invoke("run.toml", "data.0.path=none.jsonl", "--out", "out")
+    assert result.exit_code == 2
+    told = r"apps:none\.jsonl: there is no \S+/none\.jsonl\. Fix: name a file"
+    assert re.search(told, " ".join(result.stderr.split()))
+    assert not (tmp_path / "out").exists()
 
 
 def test_mistakes_that_the_run_finds_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

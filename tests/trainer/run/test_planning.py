@@ -285,14 +285,18 @@ def test_runs_and_tokens_of_the_papers_setting() -> None:
     assert tokens.generated_single_turn == (32 + 128) * 8192
 
 
-def test_runs_and_tokens_of_other_settings() -> None:
+PROGRAM = "from workflow import AgentNode, Workflow\nworkflow = Workflow('w').add_node(AgentNode('A', 'x'))\n"
+
+
+def test_runs_and_tokens_of_other_settings(tmp_path: Path) -> None:
     limits = Limits(agent_calls=3, tokens=10_000)
     sizes = {"questions": 2, "designs": 3, "executions": 5, "max_prompt_tokens": 100, "max_tokens": 50}
     repaired = plan(config("x", rollout=RolloutConfig(repair=True, limits=limits, **sizes)))
     assert (repaired.designs_per_step, repaired.runs_per_step) == (6, 30)
     assert repaired.tokens.designer_at_most == 6 * 2 * 150
     assert repaired.tokens.executor_at_most == 30 * 3 * 150
-    fixed = config("x", rollout=RolloutConfig(program=Path("p.py"), **sizes), schedule="executor-only")
+    (tmp_path / "p.py").write_text(PROGRAM)
+    fixed = config("x", rollout=RolloutConfig(program=tmp_path / "p.py", **sizes), schedule="executor-only")
     assert plan(fixed).tokens.designer_at_most == 0
     assert plan(fixed).tokens.generated_single_turn == 30 * 50
 
@@ -331,7 +335,7 @@ def test_epochs(tmp_path: Path) -> None:
         ("aime:b.jsonl", 2, 4, 5.0),
         ("aime:c.jsonl", 2, None, None),
     ]
-    assert planned.sources[2].unknown == f"there is no {tmp_path / 'c.jsonl'}"
+    assert planned.sources[2].unknown == f"there is no {tmp_path / 'c.jsonl'}. Fix: name a file"
 
 
 def test_sources_that_cannot_fill_their_places(tmp_path: Path) -> None:
@@ -354,7 +358,8 @@ def test_turns_are_rewarded_in_games_or_a_fixed_program(tmp_path: Path) -> None:
         ValueError, match=r"problem '.*' is no game, and reward\.kind = \"turns\" has .* Fix: a fixed program"
     ):
         plan(config("x", data=[problems(tmp_path / "a.jsonl", 7)], **turns))
-    fixed = {**turns, "rollout": {**turns["rollout"], "program": "math.py"}}
+    (tmp_path / "math.py").write_text(PROGRAM)
+    fixed = {**turns, "rollout": {**turns["rollout"], "program": str(tmp_path / "math.py")}}
     assert plan(config("x", data=[problems(tmp_path / "a.jsonl", 7)], **fixed)).sources[0].problems == 7
     path = tmp_path / "levels.jsonl"
     path.write_text(problem_of(PlanPathLevel(level="@.\n.G")).model_dump_json() + "\n")
