@@ -154,7 +154,7 @@ async def run_checked(
             raise
         run = _broken_off(seen)
         report = _report(run, problem, program, engine, settings.gold)
-        report.interrupted, report.fix = True, ""
+        report.interrupted, report.failure, report.fix = True, None, ""
         return report, run
     report = _report(run, problem, program, engine, settings.gold)
     if settings.gold is not None and run.failure is None:
