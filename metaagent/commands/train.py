@@ -135,6 +135,12 @@ def _planned(config: TrainConfig) -> Plan:
             usage_error(str(error))
     for warning in left_out:
         note(str(warning.message))
+    for source in planned.sources:
+        if source.math500:
+            note(
+                f"{source.math500:,} of {source.problems or 0:,} problems of {source.name} stand in MATH-500, so "
+                "results on it would be no test"
+            )
     return planned
 
 

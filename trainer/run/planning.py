@@ -11,7 +11,7 @@ import itertools
 
 from pydantic import BaseModel
 
-from tasks.data import read_as
+from tasks.data import in_math500, read_as
 from trainer.config import DataConfig, PolicyConfig, TrainConfig
 from trainer.credit import active_roles
 from trainer.rollout import apportioned
@@ -76,6 +76,8 @@ class SourcePlan(BaseModel):
     per_step: int
     problems: int | None = None
     epochs: float | None = None
+    math500: int = 0
+    """Problems that stand in MATH-500."""
     unknown: str | None = None
 
 
@@ -201,7 +203,13 @@ def _source(source: DataConfig, per_step: int, config: TrainConfig) -> SourcePla
     problems = len(read)
     if problems < per_step:
         raise ValueError(f"{name}: {problems} problems do not fill {per_step} places. Fix: use smaller batches")
-    return SourcePlan(name=name, per_step=per_step, problems=problems, epochs=config.steps / (problems // per_step))
+    return SourcePlan(
+        name=name,
+        per_step=per_step,
+        problems=problems,
+        epochs=config.steps / (problems // per_step),
+        math500=len(in_math500(read)),
+    )
 
 
 def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:

@@ -121,6 +121,29 @@ def test_mistakes_are_usage_errors(arguments: list[str], told: str) -> None:
     assert told in " ".join(result.stderr.split())
 
 
+DIVISORS = "How many positive whole-number divisors does 196 have?"
+"""Of MATH-500."""
+
+
+@pytest.mark.parametrize("how", [("--dry-run",), ("--dry-run", "--json"), ("--out", "out")])
+def test_problems_of_a_test_set_are_told_and_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    questions = [f"Add {n} and {n}." for n in range(6)] + [DIVISORS, f"**1.** Read this. {DIVISORS} Box it."]
+    rows = [{"id": str(n), "question": q, "domain": "math", "gold": "1"} for n, q in enumerate(questions)]
+    (tmp_path / "math.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = invoke("run.toml", "data.0.format=problems", "data.0.path=math.jsonl", *how)
+    told = " ".join(result.stderr.split())
+    said = "note: 2 of 8 problems of problems:math.jsonl stand in MATH-500, so results on it would be no test"
+    assert said in told
+    if "--dry-run" in how:
+        assert result.exit_code == 0
+    if "--json" in how:
+        assert json.loads(result.stdout)["plan"]["sources"][0]["math500"] == 2
+    assert "MATH-500" not in invoke("run.toml", "--dry-run").stderr
+
+
 FIXED = ("run.toml", "schedule=executor-only")
 
 
