@@ -11,7 +11,7 @@ from trainer.run.loop import train
 from trainer.run.memory import BadOption, Memory, engine_number_bytes, trained_parameters
 from trainer.run.needs import ClusterNeeds, GpuNeeds, PolicyNeeds, known_sizes, needs_on
 from trainer.run.one_process import OneProcess, local_engine
-from trainer.run.planning import Plan, PolicyPlan, SourcePlan, plan
+from trainer.run.planning import Plan, PolicyPlan, SamplePlan, SourcePlan, plan
 from trainer.run.run_folder import CHECKPOINTS, CONFIG, METRICS, TRACES
 from trainer.run.runtime import (
     PROBE_TOKENS,
@@ -48,6 +48,7 @@ __all__ = [
     "PolicyNeeds",
     "PolicyPlan",
     "Runtime",
+    "SamplePlan",
     "SourcePlan",
     "StepReport",
     "StepsLost",

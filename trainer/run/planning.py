@@ -61,6 +61,19 @@ class TokenPlan(BaseModel):
     """Completions alone, of designers and single-turn runs, of full length."""
 
 
+class SamplePlan(BaseModel):
+    """Samples of one step where runs part: the candidates of agents' turns, each of which is learned from."""
+
+    agents: int | None
+    """N of the fixed program; None where not all are named, and only a sandbox would tell."""
+    turns: int
+    """T, of each agent."""
+    candidates: int
+    """K."""
+    at_most: int
+    """E runs x N x T x K; without N, of one agent."""
+
+
 class Stage(BaseModel):
     """Consecutive steps at which the same roles learn."""
 
@@ -88,6 +101,8 @@ class Plan(BaseModel):
     designs_per_step: int
     runs_per_step: int
     tokens: TokenPlan
+    samples: SamplePlan | None
+    """None where whole runs are learned from."""
     stages: list[Stage]
     generated_tokens: int | None = None
     """After which the steps end, if not before."""
@@ -132,6 +147,7 @@ def plan(config: TrainConfig) -> Plan:
         designs_per_step=designs,
         runs_per_step=runs,
         tokens=_tokens(config, designs, runs),
+        samples=_samples(config, runs),
         stages=_stages(config),
         generated_tokens=config.generated_tokens,
         sources=_sources(config),
@@ -160,6 +176,16 @@ def _tokens(config: TrainConfig, designs: int, runs: int) -> TokenPlan:
         executor_single_turn=runs * drawn * min(rollout.limits.tokens, turn),
         generated_single_turn=(designed + runs * drawn) * rollout.max_tokens,
     )
+
+
+def _samples(config: TrainConfig, runs: int) -> SamplePlan | None:
+    branching, roles = config.rollout.branching, config.roles
+    if branching is None:
+        return None
+    turns, candidates = branching.turns, branching.candidates
+    agents = len(roles.agents) if roles.agents and not roles.has_others else None
+    at_most = runs * (agents or 1) * turns * candidates
+    return SamplePlan(agents=agents, turns=turns, candidates=candidates, at_most=at_most)
 
 
 def _trace_bytes(config: TrainConfig, designs: int, runs: int) -> int:

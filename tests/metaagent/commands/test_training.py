@@ -77,6 +77,17 @@ def test_a_dry_run_shows_configuration_and_plan() -> None:
     assert "1 of 6 rows have no tests" in result.stderr
 
 
+def test_samples_are_shown_where_runs_part(tmp_path: Path) -> None:
+    (tmp_path / "vote.py").write_text("")
+    parted = ("schedule=executor-only", "credit=at-grpo", "rollout.branching.turns=3", "rollout.program=vote.py")
+    shown = invoke("run.toml", *parted, "rollout.designs=1", "--dry-run").stdout
+    assert re.search(r"^Samples +96 per agent at most: 8 runs x 3 turns x 4 candidates$", shown, re.MULTILINE)
+    cast = ("roles.agents.Ann=p0", "roles.agents.Bob=p0")
+    shown = invoke("run.toml", *parted, *cast, "rollout.designs=1", "--dry-run").stdout
+    assert re.search(r"^Samples +192 at most: 8 runs x 2 agents x 3 turns x 4 candidates$", shown, re.MULTILINE)
+    assert "Samples" not in invoke("run.toml", "--dry-run").stdout
+
+
 def test_many_stages_are_shortened() -> None:
     result = invoke("run.toml", "stage_length=1", "--dry-run")
     assert (
@@ -166,7 +177,8 @@ def test_what_a_run_reads_and_is_not_here_is_told_before_it_starts(
     values = ("reward.kind=values", "rollout.branching.score=turn", "rollout.program=vote.py", "credit=at-grpo")
     result = invoke(*FIXED, *(values if "prm" in change else ()), change, *how)
     assert result.exit_code == 2
-    assert re.search(told, " ".join(result.stderr.split())), result.stderr
+    said = json.loads(result.stdout)["error"]["message"] if "--json" in how else result.stderr
+    assert re.search(told, " ".join(said.split())), said
     assert not (tmp_path / "out").exists()
 
 

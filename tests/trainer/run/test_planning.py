@@ -12,7 +12,7 @@ from tasks.environments import problem_of
 from tasks.problems import PlanPathLevel
 from trainer.config import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
 from trainer.run.memory import LOGITS_BYTES
-from trainer.run.planning import CHOSEN_TOKEN_BYTES, PROMPT_TOKEN_BYTES, Plan, PolicyPlan, plan
+from trainer.run.planning import CHOSEN_TOKEN_BYTES, PROMPT_TOKEN_BYTES, Plan, PolicyPlan, SamplePlan, plan
 from trainer.run.sizes import UnknownSize, model_size
 from trainer.update.backend import LoraSettings
 from workflow.completion import Completion, Sampling
@@ -299,6 +299,24 @@ def test_runs_and_tokens_of_other_settings(tmp_path: Path) -> None:
     fixed = config("x", rollout=RolloutConfig(program=tmp_path / "p.py", **sizes), schedule="executor-only")
     assert plan(fixed).tokens.designer_at_most == 0
     assert plan(fixed).tokens.generated_single_turn == 30 * 50
+
+
+def test_samples_where_runs_part(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(PROGRAM)
+    sizes = {"questions": 2, "designs": 1, "executions": 3, "branching": {"candidates": 4, "turns": 5}}
+    given: dict[str, Any] = {"schedule": "executor-only", "credit": "at-grpo"}
+    fixed = {**sizes, "program": str(tmp_path / "p.py")}
+    given |= {"policies": {"p0": {"model": "x"}, "p1": {"model": "x"}}, "data": [problems(tmp_path / "a.jsonl", 9)]}
+
+    def samples(rollout: dict[str, Any], **more: Any) -> SamplePlan | None:
+        return plan(TrainConfig.model_validate({**given, "rollout": rollout, **more})).samples
+
+    named = samples(fixed, roles={"agents": {"A": "p0", "B": "p1", "C": "p1"}})
+    assert named == SamplePlan(agents=3, turns=5, candidates=4, at_most=2 * 3 * 3 * 5 * 4)
+    others = samples(fixed, roles={"agents": {"A": "p0"}, "executor": "p1"})
+    assert others == SamplePlan(agents=None, turns=5, candidates=4, at_most=2 * 3 * 5 * 4)
+    assert samples(sizes, roles={"executor": "p1"}) == others
+    assert plan(config("x")).samples is None
 
 
 @pytest.mark.parametrize(
