@@ -79,8 +79,8 @@ TURNS = 4
 
 
 class _Level(_Frozen):
-    level: str = Field(min_length=1)
-    """The initial state as text; `tasks.environments` says in which form."""
+    level: Annotated[str, AfterValidator(lambda text: text.removesuffix("\n"))] = Field(min_length=1)
+    """The initial state as text, without the end of its last line; `tasks.environments` says in which form."""
     turns: int = Field(default=TURNS, ge=1)
     """How many actions there may be."""
 

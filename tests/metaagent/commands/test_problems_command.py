@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,17 @@ def test_a_file_of_levels_that_the_reader_reads(tmp_path: Path) -> None:
     assert "Kept in    p.jsonl\nRead with  problems:p.jsonl\n" in result.stdout
     drawn = generate(PlanPathKnobs(size=(5, 6)), 5, seed=3, split="test")
     assert read_task(f"problems:{tmp_path / 'p.jsonl'}") == drawn
+
+
+@pytest.mark.parametrize("kind", ["plan_path", "sokoban", "sudoku"])
+def test_a_training_set_whose_levels_end_their_last_line(tmp_path: Path, kind: str) -> None:
+    invoke("problems", kind, "--count", "3", "--seed", "2", "--out", "train.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["environment"]["level"] += "\n"
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ("problems", kind, "--count", "3", "--seed", "2", "--training", "train.jsonl", "--json")
+    assert document(invoke(*asked, "--out", "again.jsonl"))["in_training"]["levels"] == 3
 
 
 @pytest.mark.parametrize(
