@@ -36,7 +36,7 @@ from metaagent.commands.options import (
     validated,
 )
 from metaagent.commands.outputs import PAGE, TRACE, check_apart, check_output, open_output
-from metaagent.commands.run_notes import fix_of, notes_of
+from metaagent.commands.run_notes import fix_of, notes_of, void_tokens
 from metaagent.commands.run_settings import RunSettings, given_to
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
@@ -252,6 +252,8 @@ async def run_file(
     report.findings = checked.findings
     report.trace = None if trace is None else str(trace)
     report.notes += [written.problem] if written.problem else []
+    tokens = settings.limits.tokens if "tokens" in settings.given else None
+    report.notes += void_tokens(tokens, report.agent_calls, report.usage.total_tokens)
     return report, run.trace
 
 

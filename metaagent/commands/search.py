@@ -35,6 +35,7 @@ from metaagent.commands.options import (
 from metaagent.commands.outputs import TRACE, TREE, check_apart, check_output
 from metaagent.commands.recipe_option import Recipe, from_recipe
 from metaagent.commands.run import check_gold, final_answer
+from metaagent.commands.run_notes import void_tokens
 from metaagent.commands.search_options import (
     DEFAULTS,
     Beam,
@@ -91,6 +92,7 @@ class Search(BaseModel):
     report: SearchReport
     message: str | None = None
     """What the chosen run ended with."""
+    notes: list[str] = []
     trace: str | None = None
     tree: str | None = None
 
@@ -257,6 +259,7 @@ async def _search(
             settings=settings,
             report=report,
             message=None if run is None else run.answer,
+            notes=void_tokens(settings.tokens, report.agent_calls, report.generated_tokens),
             trace=kept[0],
             tree=kept[1],
         )
@@ -305,6 +308,8 @@ def _print(console: Console, found: Search, gold: str | None) -> None:
         option = {"agent_calls": "--agent-calls", "tokens": "--tokens", "wall_s": "--wall"}[report.stopped_by]
         best = "this is the best that had ended" if report.path else "no run had ended"
         note(f"{option} ended the search: {best}")
+    for each in found.notes:
+        note(each)
     if report.parallel > 1:
         note(f"{report.parallel} simulations at a time do not make the tree that one at a time makes")
 

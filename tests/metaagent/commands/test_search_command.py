@@ -72,6 +72,25 @@ def test_what_is_graded_is_what_votes_for_one_problem_as_for_many(tmp_path: Path
     assert found["report"]["accuracy"]["estimate"] == 1.0
 
 
+VOID = "--tokens 5 ends nothing: the engine counts no tokens. Fix: --agent-calls, or an engine that does"
+
+
+def test_a_budget_of_tokens_that_nobody_counts_is_told(tmp_path: Path) -> None:
+    replies = ["So \\boxed{4}."] * 3
+    asked = search(said(*replies), QUESTION, *VOTE, "--tokens", "5", program="one.py")
+    assert VOID in " ".join(invoke(*asked).stderr.split())
+    said(*replies)
+    assert document(invoke(*asked, "--json"))["notes"] == [VOID]
+    (tmp_path / "one.jsonl").write_text(json.dumps({"id": "p", "question": QUESTION, "domain": "math", "gold": "4"}))
+    many = ("--problems", "problems:one.jsonl", *VOTE, "--tokens", "5", "--json")
+    assert document(invoke(*search(said(*replies), *many, program="one.py")))["notes"] == [VOID]
+    alone = ("run", "one.py", QUESTION, "-e", said(*replies[:1]), "--json")
+    assert document(invoke(*alone, "--tokens", "5"))["notes"] == [VOID]
+    assert document(invoke(*alone))["notes"] == []
+    with ReplyingServer() as server:
+        assert document(invoke(*search(server.spec, QUESTION, *VOTE, "--tokens", "5", "--json")))["notes"] == []
+
+
 def test_without_a_gold_answer_all_of_a_message_may_be_one() -> None:
     replies = ("It is 5.", "It is 5.", "So \\boxed{4}.")
     found = invoke(*search(said(*replies), QUESTION, *VOTE, "--json", program="one.py"))
