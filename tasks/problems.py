@@ -94,7 +94,8 @@ class PlanPathLevel(_Level):
 
 
 class SokobanLevel(_Level):
-    """Boxes to be pushed onto goals."""
+    """Boxes to be pushed onto goals. What is stored of the fewest pushes and moves is believed where a file is read: to
+    look for them may take long."""
 
     kind: Literal["sokoban"] = "sokoban"
     pushes: int | None = Field(default=None, ge=0)

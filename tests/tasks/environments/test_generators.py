@@ -70,6 +70,19 @@ def _seed_of_a_failure() -> None:
     print(f"METAAGENT_LEVELS_SEED={SEED}")  # shown where a test fails
 
 
+def test_a_shortest_path_is_as_long_as_a_level_says() -> None:
+    for problem in generate(PlanPathKnobs(), 10, seed=SEED):
+        level = problem.environment
+        assert isinstance(level, PlanPathLevel)
+        assert level.optimum is not None
+        check_level(level)
+        check_level(level.model_copy(update={"optimum": None}))
+        for wrong in (level.optimum - 1 or 99, level.optimum + 2):
+            told = f"optimum {wrong}, but a shortest path has {level.optimum} moves. Fix: write {level.optimum}"
+            with pytest.raises(LevelError, match=told):
+                check_level(level.model_copy(update={"optimum": wrong}))
+
+
 @pytest.mark.parametrize("knobs", MANY, ids=lambda knobs: type(knobs).__name__)
 def test_the_end_of_the_last_line_is_no_part_of_a_level(knobs: Knobs) -> None:
     for problem in generate(knobs, 5, seed=SEED):
