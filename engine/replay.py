@@ -22,8 +22,8 @@ from pydantic_core import to_json
 
 from workflow.checks import nearest
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling
-from workflow.failures import EngineFailed
-from workflow.trace import Trace
+from workflow.failures import EngineFailed, LimitExceeded, LimitKind
+from workflow.trace import LimitHit, RunStarted, Trace
 
 MAX_FILE = 256 << 20
 """Bytes."""
@@ -31,6 +31,19 @@ REPLAY_FIX = 'each line is one JSON object, such as {"agent": "Solver", "reply":
 _COMPARED = 500
 _AROUND = 40
 """Characters shown on each side of the place where two texts part."""
+
+
+class PassedLimit(BaseModel):
+    """What ended a run at one of its calls, as the conversation had outgrown the model: see `LimitExceeded`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit_kind: LimitKind
+    limit: float
+    used: float
+
+    def error(self) -> LimitExceeded:
+        return LimitExceeded(self.limit_kind, self.limit, self.used)
 
 
 class ReplayEntry(BaseModel):
@@ -46,6 +59,8 @@ class ReplayEntry(BaseModel):
     reply: str | None = None
     """Text of the reply; instead of `completion`."""
     completion: Completion | None = None
+    limit: PassedLimit | None = None
+    """In place of a reply: the limit that the call passed, which ends the run again."""
     key: str | None = None
     messages: list[ChatMessage] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -57,8 +72,8 @@ class ReplayEntry(BaseModel):
 
     @model_validator(mode="after")
     def _exactly_one_reply(self) -> ReplayEntry:
-        if (self.reply is None) == (self.completion is None):
-            raise ValueError("give either reply or completion")
+        if [self.reply, self.completion, self.limit].count(None) != 2:
+            raise ValueError("give one of reply, completion and limit")
         return self
 
 
@@ -70,12 +85,13 @@ class ReplayEngine:
     """
 
     def __init__(self, source: str | Path | Trace | Sequence[ReplayEntry]) -> None:
+        self.name = "replay"
         if isinstance(source, (str, Path)):
             self.name = f"replay:{source}"
-            self._entries = _read_entries(self.name, Path(source).expanduser())
-        else:
-            self.name = "replay"
-            self._entries = entries_of(source) if isinstance(source, Trace) else list(source)
+            source = _read(self.name, Path(source).expanduser())
+        self.started: RunStarted | None = source.started if isinstance(source, Trace) else None
+        """How the run of a Trace began."""
+        self._entries = entries_of(source) if isinstance(source, Trace) else list(source)
         self._used = [False] * len(self._entries)
         self._by_key: dict[str, int] = {}
         for index, entry in enumerate(self._entries):
@@ -88,7 +104,8 @@ class ReplayEngine:
         for index in range(len(self._entries)) if by_key is None else (by_key,):
             entry = self._entries[index]
             own = by_key is not None or (entry.key is None and entry.agent == agent)
-            if own and not self._used[index] and _said(entry, self.name).text == reply.text:
+            given = not self._used[index] and entry.limit is None
+            if own and given and _said(entry, self.name).text == reply.text:
                 self._used[index] = True
                 return
 
@@ -102,6 +119,8 @@ class ReplayEngine:
                 self.name, f"{who} is not the recorded one: {wrong}\nFix: undo the change, or record anew"
             )
         self._used[index] = True
+        if entry.limit is not None:
+            raise entry.limit.error()
         return _said(entry, self.name)
 
     async def close(self) -> None:
@@ -137,7 +156,13 @@ def _said(entry: ReplayEntry, engine: str) -> Completion:
 
 
 def entries_of(trace: Trace) -> list[ReplayEntry]:
-    """The agent calls of a run that got a reply, as strict entries."""
+    """The agent calls of a run that got a reply, as strict entries; where one of them passed a limit, it and those that
+    were stopped with it, too."""
+    hits = (event for event in trace.events if isinstance(event, LimitHit))
+    limits = [PassedLimit(limit_kind=hit.limit_kind, limit=hit.limit, used=hit.used) for hit in hits]
+    passed = {str(limit.error()): limit for limit in limits}
+    turns = trace.agent_turns
+    limit = next((passed[turn.error] for turn in turns if turn.error in passed), None)
     return [
         ReplayEntry(
             agent=turn.agent,
@@ -146,9 +171,10 @@ def entries_of(trace: Trace) -> list[ReplayEntry]:
             tools=turn.tools,
             sampling=turn.sampling,
             completion=turn.completion,
+            limit=limit if turn.completion is None else None,
         )
-        for turn in trace.agent_turns
-        if turn.completion is not None
+        for turn in turns
+        if turn.completion is not None or limit is not None
     ]
 
 
@@ -182,7 +208,7 @@ def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8-sig")  # editors of some systems begin files with a mark
 
 
-def _read_entries(engine: str, path: Path) -> list[ReplayEntry]:
+def _read(engine: str, path: Path) -> Trace | list[ReplayEntry]:
     try:
         text = _read_text(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -194,7 +220,7 @@ def _read_entries(engine: str, path: Path) -> list[ReplayEntry]:
             lines = list(StringIO(text))  # unlike splitlines, ends lines at "\n" only
             first = next((json.loads(line) for line in lines if line.strip()), None)
             if isinstance(first, dict) and "type" in first:
-                return entries_of(Trace.from_lines(lines))
+                return Trace.from_lines(lines)
             items = [json.loads(line) for line in lines if line.strip()]
     except (ValueError, RecursionError) as error:
         reason = f"{path} is neither a replay file nor a trace: {error}. Fix: {REPLAY_FIX}"

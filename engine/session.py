@@ -111,8 +111,8 @@ def _as_text(value: Any) -> Any:
         return value  # what nearly every call is
     try:
         text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise ProgramFailed(type(error).__name__, f"an agent call must be plain JSON: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProgramFailed(type(error).__name__, f"a call must be plain JSON: {error}") from None
     return value if text.isascii() else json.loads(text.encode(errors="replace"))
 
 
@@ -196,6 +196,8 @@ class Session:
                 engine=engine.name,
                 seed=seed,
                 limits=self.limits,
+                sampling=self.sampling,
+                own_sampling=own_sampling,
                 jail=jail,
             )
         )
@@ -229,7 +231,8 @@ class Session:
                 raise ProgramFailed("PromptTooLong", f"{reason}; hand on deliveries, not whole transcripts")
         else:
             if isinstance(request, ToolCall):
-                self._record(ToolCalled(path=path, agent=request.agent, name=request.name, arguments=request.arguments))
+                arguments = _as_text(request.arguments)
+                self._record(ToolCalled(path=path, agent=request.agent, name=request.name, arguments=arguments))
             self._counter.spend("tool_calls", 1)
 
     def serve(self, key: str, path: str, request: Leaf, place: Place = ()) -> Coroutine[Any, Any, Any]:

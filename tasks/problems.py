@@ -79,8 +79,8 @@ TURNS = 4
 
 
 class _Level(_Frozen):
-    level: str = Field(min_length=1)
-    """The initial state as text; `tasks.environments` says in which form."""
+    level: Annotated[str, AfterValidator(lambda text: text.removesuffix("\n"))] = Field(min_length=1)
+    """The initial state as text, without the end of its last line; `tasks.environments` says in which form."""
     turns: int = Field(default=TURNS, ge=1)
     """How many actions there may be."""
 
@@ -94,7 +94,8 @@ class PlanPathLevel(_Level):
 
 
 class SokobanLevel(_Level):
-    """Boxes to be pushed onto goals."""
+    """Boxes to be pushed onto goals. What is stored of the fewest pushes and moves is believed where a file is read: to
+    look for them may take long."""
 
     kind: Literal["sokoban"] = "sokoban"
     pushes: int | None = Field(default=None, ge=0)

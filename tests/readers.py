@@ -38,6 +38,7 @@ from workflow.agent import content_after
 from workflow.answers import code_answer, code_answers, final_answer, game_answer, math_answer, math_answers
 from workflow.completion import ChatMessage
 from workflow.labels import label_problem, visible
+from workflow.nesting import depth_of
 from workflow.text import (
     blocks,
     boxes,
@@ -150,6 +151,8 @@ READERS: dict[str, Reader] = {
     "echo": reader(ANSWER, lambda text: strip_echo(text, [text[: len(text) // 2] + "\n\\boxed{}"]),
                    strip_echo, echoed_lines, without_lines),
     "content": reader(ANSWER, lambda text: content_after(text, text), content_after),
+    "nesting": reader(ANSWER, depth_of, depth_of),
+    "nesting in a string": reader(ANSWER, lambda text: depth_of(f'["{text}'), depth_of),
     "tool calls": reader(ANSWER, parse_tool_calls, parse_tool_calls),
     "a tool call": reader(ANSWER, lambda text: parse_tool_calls(f"<tool_call>{text}x</tool_call>"), parse_tool_calls),
     "a fenced call": reader(ANSWER, lambda text: parse_tool_calls(f"<tool_call>```{text}</tool_call>"),

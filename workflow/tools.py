@@ -15,7 +15,11 @@ from pydantic import AfterValidator, Field
 
 from workflow.checks import contract, nearest, other_names
 from workflow.labels import label_problem
+from workflow.nesting import depth_of
 from workflow.text import blocks
+
+DEEPEST_CALL = 32
+"""Brackets within one another in a tool call: jails and traces hold no more than some 60."""
 
 
 def _label(name: str) -> str:
@@ -166,8 +170,7 @@ def _parse_call(body: str) -> ParsedCall:
         body = body.strip("`").removeprefix("json")
     shape = '{"name": ..., "arguments": {...}}'
     try:
-        # Literal newlines inside strings are what models write for code: accept them.
-        call = json.loads(body, strict=False)
+        call = _json(body)
     except (ValueError, RecursionError) as error:
         return ParsedCall(problem=f"the tool call is not valid JSON ({error}). Write it as {shape}.")
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
@@ -175,9 +178,17 @@ def _parse_call(body: str) -> ParsedCall:
     arguments = call.get("arguments", call.get("parameters", {}))
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments, strict=False)
+            arguments = _json(arguments)
         except (ValueError, RecursionError):
             arguments = None
     if not isinstance(arguments, dict):
         return ParsedCall(call["name"], problem=f"arguments of {call['name']!r} must be a JSON object.")
     return ParsedCall(call["name"], arguments)
+
+
+def _json(text: str) -> Any:
+    """Raises ValueError, and RecursionError where the caller has left a parser little room."""
+    if depth_of(text) > DEEPEST_CALL:
+        raise ValueError(f"nested deeper than {DEEPEST_CALL} levels")
+    # Literal newlines inside strings are what models write for code: accept them.
+    return json.loads(text, strict=False)

@@ -38,6 +38,10 @@ class RunStarted(_Event):
     engine: str
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
+    sampling: Sampling | None = None
+    """Of the run; an agent's own may hold instead. None in traces from before it was kept, and so is `own_sampling`."""
+    own_sampling: bool | None = None
+    """Whether agents were sampled as their nodes ask."""
     jail: str = ""
     """Backend and mode that ran the program, such as `process/j`; empty in the host's own process."""
 

@@ -18,7 +18,8 @@ from engine.replay import ReplayEngine, ReplayEntry
 from metaagent.commands.design import from_bank
 from metaagent.commands.designs_shown import print_design
 from metaagent.commands.inputs import read_text
-from metaagent.commands.run import RunSettings, run_checked
+from metaagent.commands.run import run_checked
+from metaagent.commands.run_settings import RunSettings
 from metaagent.demo import GOLD, PROBLEM, PROGRAM, REPLAY, text
 from metaagent.opening import open_sandbox
 from metaagent.terminal import ExitCode, block, code, heading, print_findings, print_run, print_transcript, stdout, tree

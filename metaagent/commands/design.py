@@ -38,7 +38,8 @@ from metaagent.commands.options import (
     validated,
 )
 from metaagent.commands.outputs import PAGE, PROGRAM, check_apart, check_output, open_output
-from metaagent.commands.run import RunSettings, Shown, all_of, run_checked, was_interrupted
+from metaagent.commands.run import Shown, all_of, run_checked, was_interrupted
+from metaagent.commands.run_settings import RunSettings
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
 from metaagent.terminal import (

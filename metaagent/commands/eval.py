@@ -30,6 +30,7 @@ from metaagent.commands.options import (
     TopP,
     validated,
 )
+from metaagent.commands.run_notes import void_tokens
 from metaagent.commands.search_options import (
     DEFAULTS,
     Beam,
@@ -181,12 +182,15 @@ async def _evaluate(
         asks = f"as the program asks no agent: {unasked[0]} first"
         note(f"{len(unasked)} of {len(attempts)} attempts were no search, {asks}")
     unreadable = [attempt.problem for attempt in attempts if attempt.verdict == "gold_unparseable"]
+    report, tokens = report_of(attempts), None if settings.search is None else settings.search.tokens
+    spent = report.search
     return Evaluation(
         tasks=list(problems),
         engine=executor.name,
         designer=policy.name if policy is not None else designer,
         settings=settings,
-        report=report_of(attempts),
+        report=report,
+        notes=[] if spent is None else void_tokens(tokens, spent.agent_calls, spent.generated_tokens),
         unreadable_golds=list(dict.fromkeys(unreadable)),
         wall_s=round(progress.elapsed_s, 3),
         folder=None if folder is None else str(folder),

@@ -22,6 +22,7 @@ class Evaluation(BaseModel):
     report: EvalReport
     unreadable_golds: list[str] = []
     """Problems whose gold answer cannot be read as mathematics: nothing was graded with it."""
+    notes: list[str] = []
     wall_s: float = 0.0
     """Seconds that this command took; attempts that were kept from before took theirs then."""
     folder: str | None = None
@@ -70,6 +71,8 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     ]
     print_table(console, ("structure", "share", "attempts", "correct"), rows)
     print_shares(console, "By role", report.usage_by_role)
+    for each in evaluation.notes:
+        note(each)
     if evaluation.unreadable_golds:
         shown = ", ".join(evaluation.unreadable_golds[:5])
         count = len(evaluation.unreadable_golds)

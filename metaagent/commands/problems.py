@@ -5,6 +5,7 @@ Levels, difficulty and splits are `tasks.environments`'; here are options, progr
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -162,6 +163,16 @@ def print_generated(console: Console, report: Generated, moves: Sequence[int]) -
     )
 
 
+def _knob(name: str, help: str, unset: str = "any") -> Any:
+    """The option of a knob. `KNOBS` says which games have it, and by what default; `unset` is shown for None."""
+    games = {kind: knobs for kind, knobs in KNOBS.items() if name in knobs.__slots__}
+    given = [next(each.default for each in dataclasses.fields(knobs) if each.name == name) for knobs in games.values()]
+    return typer.Option(
+        help=help if len(games) == len(KNOBS) else f"{', '.join(games)}: {help}",
+        show_default=", ".join(unset if value is None else _shown(value) for value in given),
+    )
+
+
 def _shown(value: Any) -> str:
     return "any" if value is None else "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
@@ -179,31 +190,16 @@ def main(
     seed: Seed = 0,
     turns: Annotated[int, typer.Option(help="How many actions there may be in a game.", min=1)] = TURNS,
     size: Annotated[
-        str | None,
-        typer.Option(help="Rows and columns, N or ROWSxCOLUMNS; sokoban's with the border.", show_default="10, 6, 4"),
+        str | None, _knob("size", "Rows and columns, N or ROWSxCOLUMNS; sokoban's with the border.")
     ] = None,
-    density: Annotated[
-        float | None,
-        typer.Option(help="plan_path, sokoban: share of cells that are walls.", show_default="0.22, 0.1"),
-    ] = None,
-    least_distance: Annotated[
-        int | None, typer.Option(help="plan_path: moves of a shortest path, at least.", show_default="1")
-    ] = None,
-    most_distance: Annotated[int | None, typer.Option(help="plan_path: the same, at most.", show_default="any")] = None,
-    detour: Annotated[
-        float | None,
-        typer.Option(help="plan_path: those moves over the Manhattan distance, at least.", show_default="1"),
-    ] = None,
-    boxes: Annotated[int | None, typer.Option(help="sokoban: how many.", show_default="1")] = None,
-    least_pushes: Annotated[
-        int | None, typer.Option(help="sokoban: the fewest pushes that solve it, at least.", show_default="1")
-    ] = None,
-    least_moves: Annotated[
-        int | None, typer.Option(help="sokoban: the fewest moves that solve it, at least.", show_default="1")
-    ] = None,
-    blanks: Annotated[
-        int | None, typer.Option(help="sudoku: cells to be filled in.", show_default="half of all")
-    ] = None,
+    density: Annotated[float | None, _knob("density", "share of cells that are walls.")] = None,
+    least_distance: Annotated[int | None, _knob("least_distance", "moves of a shortest path, at least.")] = None,
+    most_distance: Annotated[int | None, _knob("most_distance", "the same, at most.")] = None,
+    detour: Annotated[float | None, _knob("detour", "those moves over the Manhattan distance, at least.")] = None,
+    boxes: Annotated[int | None, _knob("boxes", "how many.")] = None,
+    least_pushes: Annotated[int | None, _knob("least_pushes", "the fewest pushes that solve it, at least.")] = None,
+    least_moves: Annotated[int | None, _knob("least_moves", "the fewest moves that solve it, at least.")] = None,
+    blanks: Annotated[int | None, _knob("blanks", "cells to be filled in.", "half of all")] = None,
     training: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Tell how much of the set stands in this one, too.", show_default=False),

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, TypeVar
 
 import typer
-from pydantic import BaseModel, ConfigDict
 
 from designer.check import check_program
 from engine import Engine, Run
@@ -37,7 +36,8 @@ from metaagent.commands.options import (
     validated,
 )
 from metaagent.commands.outputs import PAGE, TRACE, check_apart, check_output, open_output
-from metaagent.commands.run_notes import fix_of, notes_of
+from metaagent.commands.run_notes import fix_of, notes_of, void_tokens
+from metaagent.commands.run_settings import RunSettings, given_to
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
 from metaagent.terminal import (
@@ -77,20 +77,6 @@ class Shown(Protocol):
     def asking(self, turn: AgentTurn) -> None:
         """An agent is asked, and has not replied yet."""
         ...
-
-
-class RunSettings(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    limits: Limits = Limits()
-    sampling: Sampling = Sampling()
-    seed: int = 0
-    gold: str | None = None
-    """Known answer of a math problem, to grade with."""
-    sandbox: str | None = None
-    """Name of the sandbox; see `open_sandbox`."""
-    cache: Path | None = None
-    """Folder that keeps the replies of an endpoint."""
 
 
 class TraceFile:
@@ -161,14 +147,14 @@ async def run_checked(
             seed=settings.seed,
             sink=noted,
             asking=asking,
-            own_sampling=True,
+            own_sampling=settings.own_sampling,
         )
     except asyncio.CancelledError:
         if not seen or not was_interrupted():
             raise
         run = _broken_off(seen)
         report = _report(run, problem, program, engine, settings.gold)
-        report.interrupted, report.fix = True, ""
+        report.interrupted, report.failure, report.fix = True, None, ""
         return report, run
     report = _report(run, problem, program, engine, settings.gold)
     if settings.gold is not None and run.failure is None:
@@ -237,6 +223,7 @@ async def run_file(
         open_engine(spec, settings.cache) as engine,
         open_sandbox(settings.sandbox, grading=settings.gold is not None) as sandbox,
     ):
+        settings = settings.as_replayed(engine)
         with LiveProgress("Checking") as progress:
             if settings.gold is not None:
                 await check_gold(settings.gold, sandbox)
@@ -265,6 +252,8 @@ async def run_file(
     report.findings = checked.findings
     report.trace = None if trace is None else str(trace)
     report.notes += [written.problem] if written.problem else []
+    tokens = settings.limits.tokens if "tokens" in settings.given else None
+    report.notes += void_tokens(tokens, report.agent_calls, report.usage.total_tokens)
     return report, run.trace
 
 
@@ -294,6 +283,7 @@ def final_answer(text: str | None) -> str | None:
 
 
 def main(
+    ctx: typer.Context,
     program: ProgramFile,
     problem: ProblemText = None,
     file: ProblemFile = None,
@@ -340,7 +330,9 @@ def main(
         tool_calls=tool_calls,
     )
     sampling = validated(Sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
-    settings = RunSettings(limits=limits, sampling=sampling, seed=seed, gold=gold, sandbox=sandbox, cache=cache)
+    settings = RunSettings(
+        limits=limits, sampling=sampling, seed=seed, given=given_to(ctx), gold=gold, sandbox=sandbox, cache=cache
+    )
     source = read_text(program)
     check_apart(trace=trace, out=out)
     if out is not None:

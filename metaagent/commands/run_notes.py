@@ -45,6 +45,13 @@ def notes_of(run: Run, problem: str, engine: Engine) -> list[str]:
     return notes
 
 
+def void_tokens(tokens: int | None, calls: float, counted: float) -> list[str]:
+    """One line where `--tokens` was given and ended nothing, since no engine that was asked counts tokens."""
+    if tokens is None or not calls or counted:
+        return []
+    return [f"--tokens {tokens} ends nothing: the engine counts no tokens. Fix: --agent-calls, or an engine that does"]
+
+
 MORE_TOKENS = "raise it with --max-tokens; where the agent's node sets max_tokens itself, raise that, too"
 
 

@@ -35,6 +35,7 @@ from metaagent.commands.options import (
 from metaagent.commands.outputs import TRACE, TREE, check_apart, check_output
 from metaagent.commands.recipe_option import Recipe, from_recipe
 from metaagent.commands.run import check_gold, final_answer
+from metaagent.commands.run_notes import void_tokens
 from metaagent.commands.search_options import (
     DEFAULTS,
     Beam,
@@ -74,6 +75,7 @@ from search.methods import SearchRefused
 from search.problem import SearchReport, SearchSettings
 from tasks import Problem
 from trainer.evaluate import EvalSettings, LabelSettings, Searcher
+from workflow import answers
 from workflow.completion import Sampling
 from workflow.failures import FailureKind
 from workflow.limits import Limits
@@ -88,6 +90,9 @@ class Search(BaseModel):
     engine: str
     settings: SearchSettings
     report: SearchReport
+    message: str | None = None
+    """What the chosen run ended with."""
+    notes: list[str] = []
     trace: str | None = None
     tree: str | None = None
 
@@ -237,16 +242,26 @@ async def _search(
             orm=models[1],
             graded=gold is not None,
             spares=True,
-            read_answer=lambda message, _: final_answer(message),
+            # What is graded is read as it is graded, also for votes; without a gold answer all of a message may be one.
+            read_answer=answers.final_answer if gold is not None else lambda message, _: final_answer(message),
         )
         stack.enter_context(progress.watching(engine))
         try:
-            report, _ = await searcher.search(asked, source, settings, engine=engine, seed=seed, trace=trace, tree=tree)
+            report, run = await searcher.search(
+                asked, source, settings, engine=engine, seed=seed, trace=trace, tree=tree
+            )
         except SearchRefused as error:
             usage_error(str(error))
         kept = [None if path is None else str(path) for path in (trace if report.path else None, tree)]
         return Search(
-            program=str(program), engine=engine.name, settings=settings, report=report, trace=kept[0], tree=kept[1]
+            program=str(program),
+            engine=engine.name,
+            settings=settings,
+            report=report,
+            message=None if run is None else run.answer,
+            notes=void_tokens(settings.tokens, report.agent_calls, report.generated_tokens),
+            trace=kept[0],
+            tree=kept[1],
         )
 
 
@@ -277,7 +292,7 @@ def _print(console: Console, found: Search, gold: str | None) -> None:
         console,
         [
             ("Failed", Text((report.failure or "").replace("_", " "), style="red")),
-            ("Answer", Text(report.answer or "", style="bold green")),
+            ("Answer", Text(report.answer or final_answer(found.message) or "", style="bold green")),
             ("Graded", Text(graded, style="green" if report.correct else "red")),
             ("Method", f"{report.method}{f', guided by {report.guide}' if report.guide else ''}"),
             ("Agent calls", f"{report.agent_calls:,}, {report.nodes:,} of them different"),
@@ -293,6 +308,8 @@ def _print(console: Console, found: Search, gold: str | None) -> None:
         option = {"agent_calls": "--agent-calls", "tokens": "--tokens", "wall_s": "--wall"}[report.stopped_by]
         best = "this is the best that had ended" if report.path else "no run had ended"
         note(f"{option} ended the search: {best}")
+    for each in found.notes:
+        note(each)
     if report.parallel > 1:
         note(f"{report.parallel} simulations at a time do not make the tree that one at a time makes")
 

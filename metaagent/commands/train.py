@@ -86,6 +86,9 @@ def main(
     if dry_run:
         _show(resolved, planned, config, as_json)
         return ExitCode.USAGE if _lacking(planned, as_json) else ExitCode.OK
+    for source in planned.sources:
+        if source.unknown:
+            usage_error(f"{source.name}: {source.unknown}")
     if out is None:
         usage_error("a run needs a folder. Fix: add --out FOLDER, or --dry-run to see what it will need")
 
@@ -132,6 +135,12 @@ def _planned(config: TrainConfig) -> Plan:
             usage_error(str(error))
     for warning in left_out:
         note(str(warning.message))
+    for source in planned.sources:
+        if source.math500:
+            note(
+                f"{source.math500:,} of {source.problems or 0:,} problems of {source.name} stand in MATH-500, so "
+                "results on it would be no test"
+            )
     return planned
 
 

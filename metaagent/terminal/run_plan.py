@@ -14,7 +14,7 @@ from metaagent.terminal.console import block, fields, heading, print_table
 
 if TYPE_CHECKING:
     from trainer.predict import Prediction
-    from trainer.run import ClusterNeeds, GpuNeeds, Memory, Plan, PolicyNeeds, PolicyPlan, SourcePlan
+    from trainer.run import ClusterNeeds, GpuNeeds, Memory, Plan, PolicyNeeds, PolicyPlan, SamplePlan, SourcePlan
 
 STAGES_SHOWN = 6
 
@@ -36,6 +36,7 @@ def print_plan(console: Console, planned: Plan, predicted: Mapping[str, Predicti
         [
             ("Designs", f"{planned.designs_per_step:,}"),
             ("Runs", f"{planned.runs_per_step:,}"),
+            ("Samples", "" if planned.samples is None else _samples(planned.samples, planned.runs_per_step)),
             (
                 "Tokens at most",
                 f"{at_most:,}; to design {tokens.designer_at_most:,}, in runs {tokens.executor_at_most:,}",
@@ -66,6 +67,13 @@ def print_plan(console: Console, planned: Plan, predicted: Mapping[str, Predicti
     )
     heading(console, "Data")
     fields(console, [(source.name, _source(source)) for source in planned.sources])
+
+
+def _samples(samples: SamplePlan, runs: int) -> str:
+    agents = f" x {samples.agents} agents" if samples.agents else ""
+    per_agent = "" if samples.agents else " per agent"
+    factors = f"{runs:,} runs{agents} x {samples.turns} turns x {samples.candidates} candidates"
+    return f"{samples.at_most:,}{per_agent} at most: {factors}"
 
 
 def _policy(policy: PolicyPlan, alone: bool) -> list[tuple[str, str]]:

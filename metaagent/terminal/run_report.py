@@ -47,7 +47,7 @@ class RunReport(BaseModel):
     trace: str | None = None
     """File that the trace was written to."""
     interrupted: bool = False
-    """Whether it was stopped; the rest says what there was by then."""
+    """Whether it was stopped, which is no failure; the rest says what there was by then."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -76,6 +76,7 @@ def print_run(console: Console, report: RunReport, *, transcribed: bool = False)
     fields(
         console,
         [
+            ("Stopped", Text("interrupted" if report.interrupted else "", style="yellow")),
             ("Failed", Text(failure_line(report.failure), style="red")),
             ("Fix", report.fix),
             ("Answer", _answer(report.answer)),

@@ -110,38 +110,63 @@ def asked_in_math500(question: str) -> bool:
     """Whether a question stands in MATH-500, or holds one of its questions beside other sentences, however it is spaced
     and marked up. Other words are another question, and so is a sentence that begins or ends with words of others."""
     known = _digests()
+    if digest(question) in known:
+        return True
     whole = _FIGURE.sub(lambda figure: "".join(figure[0].split()), _unmarked(question))
-    sentences = _SENTENCES.split(whole)[:MOST_SENTENCES]
-    return digest(question) in known or any(
-        digest(" ".join(sentences[start : start + size])) in known
-        for start in range(len(sentences))
-        for size in range(1, min(LONGEST, len(sentences) - start) + 1)
-    )
+    sentences = [_said(sentence) for sentence in _SENTENCES.split(whole)[:MOST_SENTENCES]]
+    signs = [_signs(sentence) for sentence in sentences]  # once each: most of the time goes into them
+    for start, sentence in enumerate(sentences):
+        said = _signs(_numberless(sentence))
+        for end in range(start + 1, min(start + LONGEST, len(sentences)) + 1):
+            if _hashed(_unpointed(said)) in known:
+                return True
+            said += "".join(signs[end : end + 1])
+    return False
 
 
 def digest(question: str) -> str:
     """8 bytes of the normal form, as hexadecimal."""
-    return hashlib.blake2b(normal_form(question).encode(errors="replace"), digest_size=8).hexdigest()
+    return _hashed(normal_form(question))
+
+
+def _hashed(said: str) -> str:
+    return hashlib.blake2b(said.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def normal_form(question: str) -> str:
     """Letters, digits and signs of a math question, equal for two that are the same however they are spaced and marked
     up: commands that only set them, tags, stars, a number before the question do not count, nor how a fraction or a
     power is written."""
-    text = _unmarked(question).casefold().strip()
-    text = _PRIMES.sub(lambda prime: "'" * (prime[0].count("prime") or 1), text)
-    text = _OF_WORDS.sub("", text)
+    return _unpointed(_signs(_numberless(_said(question))))
+
+
+def _said(text: str) -> str:
+    """In small letters, without markup and what only marks words."""
+    text = _unmarked(text).casefold().strip()
+    return _OF_WORDS.sub("", _PRIMES.sub(lambda prime: "'" * (prime[0].count("prime") or 1), text))
+
+
+def _numberless(text: str) -> str:
     begins = _BEFORE.match(text)
-    text = text[begins.end() :] if begins else text
+    return text[begins.end() :] if begins else text
+
+
+def _signs(text: str) -> str:
+    """Letters, digits and signs alone."""
     text = re.sub(r"\\[hv]space\*?\{[^{}]*+\}|\\[()\[\],:;! ]", "", text)
     for _ in range(_NESTED):
         text, found = _FRAC.subn(r"\1/", text)
         if not found:
             break
     text = re.sub(r"\\([a-z]+)", lambda command: _MEANS.get(command[1], command[1]), text)
-    text = "".join(_SIGNS.get(sign) or _greek(sign) for sign in text)
-    text = re.sub(r"[^\w+*/^=<>|().,!'-]|_", "", text)
-    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))|(?<!\d)[.,]|[.,](?!\d)", "", text)
+    if not text.isascii():
+        text = "".join(_SIGNS.get(sign) or _greek(sign) for sign in text)
+    return re.sub(r"[^\w+*/^=<>|().,!'-]|_", "", text)
+
+
+def _unpointed(signs: str) -> str:
+    """Without the points and commas that are not a number's."""
+    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))|(?<!\d)[.,]|[.,](?!\d)", "", signs)
 
 
 def _unmarked(question: str) -> str:

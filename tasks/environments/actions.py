@@ -11,6 +11,7 @@ import re
 from typing import Any, NoReturn
 
 from workflow.answers import game_answer
+from workflow.nesting import depth_of
 
 STEPS: dict[str, tuple[int, int]] = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 """Rows and columns that each move goes."""
@@ -68,21 +69,12 @@ def _said(text: str) -> str:
 
 
 def _json(said: str) -> Any:
-    if _depth(said) > DEEPEST:  # how deep a parser goes depends on who calls it
+    if depth_of(said) > DEEPEST:
         raise UnreadableError("no JSON: nested too deep")
     try:
         return json.loads(said, parse_constant=_no_number)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableError(f"no JSON: {error}") from None
-
-
-def _depth(said: str) -> int:
-    """Of brackets, wherever they stand."""
-    depth = deepest = 0
-    for bracket in re.findall(r"[\[\]{}]", said):
-        depth += 1 if bracket in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _no_number(name: str) -> NoReturn:

@@ -16,7 +16,7 @@ LARGEST = 64
 
 def rows_of(level: str, symbols: str, game: str) -> tuple[str, ...]:
     """The lines of a map. Raises `LevelError` where it has other symbols, or is no rectangle of at most `LARGEST`."""
-    rows = tuple(level.removesuffix("\n").split("\n"))
+    rows = tuple(level.split("\n"))
     if not rows[0] or len(rows) > LARGEST or len(rows[0]) > LARGEST:
         raise LevelError(f"a level of {game} has 1 to {LARGEST} rows and columns", 1, 1)
     for line, row in enumerate(rows, 1):

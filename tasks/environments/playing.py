@@ -76,11 +76,15 @@ def act(state: State, agent: str, text: str) -> Step[State]:
 
 
 def check_level(environment: Environment) -> None:
-    """Raises `LevelError` where a level is none, or is known to have no solution. How long that is looked for is
-    bounded; what takes longer is believed."""
+    """Raises `LevelError` where a level is none, is known to have no solution, or a path other than its optimum. How
+    long a solution is looked for is bounded; what takes longer is believed, and so are a Sokoban's fewest moves."""
     state = state_of(environment)
     if state.solved:
         raise LevelError("it is solved before anything is done. Fix: leave something to do")
+    if isinstance(environment, PlanPathLevel) and isinstance(state, plan_path.PlanPathState):
+        said, fewest = environment.optimum, plan_path.distance(state)
+        if said not in (None, fewest):
+            raise LevelError(f"optimum {said}, but a shortest path has {fewest} moves. Fix: write {fewest}")
     if isinstance(state, sokoban.SokobanState):
         known = costs(state.ground, "moves", POSITIONS_LOOKED_AT)
         if known.complete and (state.player, state.boxes) not in known.of:

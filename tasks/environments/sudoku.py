@@ -184,7 +184,7 @@ def canonical_grid(level: str) -> str:
 
 
 def _read(level: str) -> Grid:
-    lines = level.removesuffix("\n").split("\n")
+    lines = level.split("\n")
     side = len(lines)
     if side not in SIDES:
         raise LevelError(f"a sudoku has {', '.join(map(str, SIDES))} lines, this has {side}", side, 1)

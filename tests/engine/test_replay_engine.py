@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from engine.protocol import Engine
-from engine.replay import ReplayEngine, ReplayEntry, entries_of, prompt_sha256, record_replies
+from engine.replay import PassedLimit, ReplayEngine, ReplayEntry, entries_of, prompt_sha256, record_replies
 from workflow.completion import ChatMessage, Completion, CompletionRequest, Sampling, Usage
-from workflow.failures import EngineFailed
-from workflow.trace import AgentTurn, RunEnded, RunStarted, Trace
+from workflow.failures import EngineFailed, LimitExceeded
+from workflow.trace import AgentTurn, LimitHit, RunEnded, RunStarted, Trace
 
 MESSAGES: list[ChatMessage] = [
     {"role": "system", "content": "You solve problems."},
@@ -76,6 +76,44 @@ def test_a_trace_is_replayed_by_key_with_all_that_was_recorded(trace: Trace) -> 
 def test_a_call_without_a_reply_was_not_recorded(trace: Trace) -> None:
     with pytest.raises(EngineFailed, match=r"'w/j#0' of agent 'Judge' was not recorded"):
         recorded(ReplayEngine(trace), "w/j#0", agent="Judge")
+
+
+def overflowing(trace: Trace) -> Trace:
+    """The Judge's conversation had outgrown its model."""
+    passed = LimitExceeded("context_tokens", 100, 130)
+    trace.agent_turns[-1].error = str(passed)
+    hit = LimitHit(limit_kind="context_tokens", limit=100, used=130)
+    return Trace(events=[*trace.events[:-1], hit, RunEnded(failure=passed.record())])
+
+
+def test_a_call_that_passed_a_limit_passes_it_again(trace: Trace, tmp_path: Path) -> None:
+    path = tmp_path / "replies.jsonl"
+    assert record_replies(overflowing(trace), path) == 3
+    for engine in (ReplayEngine(overflowing(trace)), ReplayEngine(path)):
+        with pytest.raises(LimitExceeded) as passed:
+            recorded(engine, "w/j#0", agent="Judge")
+        assert (passed.value.limit_kind, passed.value.limit, passed.value.used) == ("context_tokens", 100, 130)
+        with pytest.raises(EngineFailed, match="was asked before"):
+            recorded(engine, "w/j#0", agent="Judge")
+        with pytest.raises(EngineFailed, match="its sampling differs"):
+            recorded(ReplayEngine(path), "w/j#0", agent="Judge", sampling=Sampling(seed=6))
+        engine.was_given("w/j#0", "Judge", Completion(text=""))
+
+
+def test_a_call_that_was_stopped_when_another_one_passed_a_limit_ends_by_it(trace: Trace) -> None:
+    stopped = turn("w/s#0", "Slow", None)
+    trace.events.insert(1, stopped)
+    with pytest.raises(LimitExceeded, match="context_tokens=100"):
+        recorded(ReplayEngine(overflowing(trace)), "w/s#0", agent="Slow")
+
+
+def test_an_entry_has_one_of_reply_completion_and_limit() -> None:
+    limit = PassedLimit(limit_kind="context_tokens", limit=1, used=2)
+    for fields in ({}, {"reply": "a", "limit": limit}, {"reply": "a", "completion": Completion(text="a")}):
+        with pytest.raises(ValueError, match="give one of reply, completion and limit"):
+            ReplayEntry(agent="a", **fields)
+    with pytest.raises(LimitExceeded):
+        ask(ReplayEngine([ReplayEntry(agent="Solver", limit=limit)]))
 
 
 def test_a_reply_is_given_once(trace: Trace) -> None:
@@ -176,7 +214,7 @@ def test_a_digest_stands_for_the_messages() -> None:
     ("text", "words"),
     [
         ("{", "neither a replay file nor a trace"),
-        ('{"agent": "A"}', r"entry 1: .*either reply or completion"),
+        ('{"agent": "A"}', r"entry 1: .*give one of reply, completion and limit"),
         (
             '{"agent": "A", "reply": "r"}\n{"agent": "A", "reply": "r", "replies": 1}',
             r"entry 2: .*key 'replies'.*write reply;",

@@ -27,6 +27,7 @@ from trainer.cluster.sync import GroupTransport, StoreTransport, Transport
 from trainer.cluster.turns import take_turns, to_engines
 from trainer.config import PolicyConfig, TrainConfig
 from trainer.credit import SINGLE_TURNS, RewardFunction
+from trainer.run import fixed_program
 from trainer.update import Backend
 from workflow.limits import DAY_S
 
@@ -180,7 +181,7 @@ class Assembly:
             rollout=rollout,
             reward=self._reward,
             turn_reward=self.config.reward.of_turns,
-            program=rollout.program.read_text(encoding="utf-8") if rollout.program else None,
+            program=fixed_program(self.config),
             single_turns=self.config.credit in SINGLE_TURNS,
             designer=roles["designer"],
             executor=roles["executor"],

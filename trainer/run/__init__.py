@@ -4,14 +4,14 @@ Not here: what a step is made of (`trainer.rollout`, `trainer.credit`, `trainer.
 (`metaagent.terminal`).
 """
 
-from trainer.run.cast import check_program
+from trainer.run.cast import check_program, fixed_program
 from trainer.run.curves import scalars
 from trainer.run.gpus import GPUS, Gpu
 from trainer.run.loop import train
 from trainer.run.memory import BadOption, Memory, engine_number_bytes, trained_parameters
 from trainer.run.needs import ClusterNeeds, GpuNeeds, PolicyNeeds, known_sizes, needs_on
 from trainer.run.one_process import OneProcess, local_engine
-from trainer.run.planning import Plan, PolicyPlan, SourcePlan, plan
+from trainer.run.planning import Plan, PolicyPlan, SamplePlan, SourcePlan, plan
 from trainer.run.run_folder import CHECKPOINTS, CONFIG, METRICS, TRACES
 from trainer.run.runtime import (
     PROBE_TOKENS,
@@ -48,6 +48,7 @@ __all__ = [
     "PolicyNeeds",
     "PolicyPlan",
     "Runtime",
+    "SamplePlan",
     "SourcePlan",
     "StepReport",
     "StepsLost",
@@ -58,6 +59,7 @@ __all__ = [
     "backend_settings",
     "check_program",
     "engine_number_bytes",
+    "fixed_program",
     "generated_tokens",
     "known_sizes",
     "local_engine",

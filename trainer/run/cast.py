@@ -19,15 +19,27 @@ from workflow.checks import nearest
 async def check_program(config: TrainConfig, sandbox: Sandbox) -> None:
     """Raises ValueError where agents of the fixed program have no policy, or turns that cannot be rewarded, or where
     the configuration speaks of agents that it does not have; and what reading the problems raises."""
-    program, turns = config.rollout.program, config.reward.kind == "turns"
+    program, turns = fixed_program(config), config.reward.kind == "turns"
     problems = [each for source in config.data for each in read_as(source.format, source.path)] if turns else []
     check_has_program(config, problems)
     if program is None or not (config.roles.agents or turns):
         return
-    cast = await cast_of(program.read_text(encoding="utf-8"), sandbox)
+    cast = await cast_of(program, sandbox)
     check_policies(config.roles, cast)
     if turns:
         check_turns(problems, cast, config.reward.roles)
+
+
+def fixed_program(config: TrainConfig) -> str | None:
+    """The text of the fixed program; None where programs are designed. Raises ValueError where it cannot be read."""
+    path = config.rollout.program
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"it is not UTF-8 text (byte {error.start})"
+        raise ValueError(f"rollout.program {path}: {why}. Fix: name the file of a program") from None
 
 
 def check_has_program(config: TrainConfig, problems: Iterable[Problem]) -> None:

@@ -25,7 +25,7 @@ from trainer.config import PolicyConfig, TrainConfig
 from trainer.credit import SINGLE_TURNS, RewardFunction, paper_reward
 from trainer.disk import Written
 from trainer.rollout import Rollout
-from trainer.run.cast import check_program
+from trainer.run.cast import check_program, fixed_program
 from trainer.run.runtime import PROBE_TOKENS, Lesson, StepsLost, Watch, backend_settings, vllm_options, write_each
 from trainer.run.step_report import SyncReport
 from trainer.trees import QuestionTree
@@ -95,7 +95,7 @@ class OneProcess:
             sandbox=self._sandbox,
             reward=self._reward,
             turn_reward=self._turn_reward,
-            program=config.program.read_text(encoding="utf-8") if config.program else None,
+            program=fixed_program(self.config),
             single_turns=self.config.credit in SINGLE_TURNS,
             watch=self._watch,
         )

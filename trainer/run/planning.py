@@ -11,14 +11,15 @@ import itertools
 
 from pydantic import BaseModel
 
-from tasks.data import read_as
+from tasks.data import in_math500, read_as
 from trainer.config import DataConfig, PolicyConfig, TrainConfig
 from trainer.credit import active_roles
 from trainer.rollout import apportioned
-from trainer.run.cast import check_has_program
+from trainer.run.cast import check_has_program, fixed_program
 from trainer.run.memory import Memory, checkpoint_bytes, engine_number_bytes, trained_parameters, whole_policy
 from trainer.run.needs import ClusterNeeds, cluster_needs
 from trainer.run.sizes import UnknownSize, model_folder, model_size
+from trainer.values import SCORER, scorer_folder
 from workflow.usage import PolicyRole
 
 PROMPT_TOKEN_BYTES, CHOSEN_TOKEN_BYTES = 12, 34
@@ -60,6 +61,19 @@ class TokenPlan(BaseModel):
     """Completions alone, of designers and single-turn runs, of full length."""
 
 
+class SamplePlan(BaseModel):
+    """Samples of one step where runs part: the candidates of agents' turns, each of which is learned from."""
+
+    agents: int | None
+    """N of the fixed program; None where not all are named, and only a sandbox would tell."""
+    turns: int
+    """T, of each agent."""
+    candidates: int
+    """K."""
+    at_most: int
+    """E runs x N x T x K; without N, of one agent."""
+
+
 class Stage(BaseModel):
     """Consecutive steps at which the same roles learn."""
 
@@ -75,6 +89,8 @@ class SourcePlan(BaseModel):
     per_step: int
     problems: int | None = None
     epochs: float | None = None
+    math500: int = 0
+    """Problems that stand in MATH-500."""
     unknown: str | None = None
 
 
@@ -85,6 +101,8 @@ class Plan(BaseModel):
     designs_per_step: int
     runs_per_step: int
     tokens: TokenPlan
+    samples: SamplePlan | None
+    """None where whole runs are learned from."""
     stages: list[Stage]
     generated_tokens: int | None = None
     """After which the steps end, if not before."""
@@ -108,8 +126,12 @@ class Plan(BaseModel):
 def plan(config: TrainConfig) -> Plan:
     """Work out a run. Reads the data files and the models' `config.json` where they are here, in a folder or in Hugging
     Face's cache; raises `DatasetError` for a data file that is not as its format says, and ValueError for a source that
-    gets no place in a batch."""
+    gets no place in a batch, and for a fixed program or a model of values that is not here."""
     rollout = config.rollout
+    fixed_program(config)
+    prm = config.reward.prm
+    if prm is not None and not (scorer_folder(prm) / SCORER).is_file():
+        raise ValueError(f"reward.prm {prm}: there is no {SCORER}. Fix: name the model/ of a metaagent prm run")
     designs = rollout.questions * rollout.designs
     runs = designs * rollout.executions
     policies = [_policy(name, policy, config) for name, policy in config.policies.items()]
@@ -125,6 +147,7 @@ def plan(config: TrainConfig) -> Plan:
         designs_per_step=designs,
         runs_per_step=runs,
         tokens=_tokens(config, designs, runs),
+        samples=_samples(config, runs),
         stages=_stages(config),
         generated_tokens=config.generated_tokens,
         sources=_sources(config),
@@ -153,6 +176,16 @@ def _tokens(config: TrainConfig, designs: int, runs: int) -> TokenPlan:
         executor_single_turn=runs * drawn * min(rollout.limits.tokens, turn),
         generated_single_turn=(designed + runs * drawn) * rollout.max_tokens,
     )
+
+
+def _samples(config: TrainConfig, runs: int) -> SamplePlan | None:
+    branching, roles = config.rollout.branching, config.roles
+    if branching is None:
+        return None
+    turns, candidates = branching.turns, branching.candidates
+    agents = len(roles.agents) if roles.agents and not roles.has_others else None
+    at_most = runs * (agents or 1) * turns * candidates
+    return SamplePlan(agents=agents, turns=turns, candidates=candidates, at_most=at_most)
 
 
 def _trace_bytes(config: TrainConfig, designs: int, runs: int) -> int:
@@ -190,13 +223,19 @@ def _source(source: DataConfig, per_step: int, config: TrainConfig) -> SourcePla
     if per_step == 0:
         raise ValueError(f"{name}: share {source.share:g} is no place in a batch. Fix: raise it, or rollout.questions")
     if not source.path.exists():
-        return SourcePlan(name=name, per_step=per_step, unknown=f"there is no {source.path}")
+        return SourcePlan(name=name, per_step=per_step, unknown=f"there is no {source.path}. Fix: name a file")
     read = read_as(source.format, source.path)
     check_has_program(config, read)
     problems = len(read)
     if problems < per_step:
         raise ValueError(f"{name}: {problems} problems do not fill {per_step} places. Fix: use smaller batches")
-    return SourcePlan(name=name, per_step=per_step, problems=problems, epochs=config.steps / (problems // per_step))
+    return SourcePlan(
+        name=name,
+        per_step=per_step,
+        problems=problems,
+        epochs=config.steps / (problems // per_step),
+        math500=len(in_math500(read)),
+    )
 
 
 def _policy(name: str, policy: PolicyConfig, config: TrainConfig) -> PolicyPlan:

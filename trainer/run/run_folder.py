@@ -117,12 +117,21 @@ def _check_config(before: TrainConfig, config: TrainConfig, out: Path) -> None:
 
 
 def _digests(config: TrainConfig) -> dict[str, str]:
-    """The sha256 of each file that the order and the content of the steps depend on, by its path."""
-    paths = [source.path for source in config.data]
-    paths += [config.rollout.program] if config.rollout.program else []
+    """The sha256 of each file that the order and the content of the steps depend on, by its path. Raises ValueError
+    for one that is not here."""
+    paths = {f"data.{number}.path": source.path for number, source in enumerate(config.data)}
+    if config.rollout.program:
+        paths["rollout.program"] = config.rollout.program
     if config.reward.prm is not None:  # which names the digests of its weights
-        paths.append(scorer_folder(config.reward.prm) / SCORER)
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+        paths["reward.prm"] = scorer_folder(config.reward.prm) / SCORER
+    return {str(path): _digest(key, path) for key, path in paths.items()}
+
+
+def _digest(key: str, path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ValueError(f"{key}: cannot read {path}: {error.strerror}. Fix: name a file that is here") from error
 
 
 def _check_inputs(inputs: Mapping[str, str], out: Path) -> None:

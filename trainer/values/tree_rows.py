@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -209,10 +210,15 @@ def clamped(target: float) -> float:
 
 def question_digest(question: str, domain: Domain = "math") -> str:
     """Tells problems apart by what they ask, however it is written: an id, a tolerance or a gold answer makes no other
-    problem. Of math it is what tells whether a problem stands in MATH-500; elsewhere signs count, as maps are made of
-    them, and only spaces, quotes and how a letter is composed do not."""
-    said = normal_form(question) if domain == "math" else ""
-    said = said or " ".join(unicodedata.normalize("NFC", question).translate(_QUOTES).split())
+    problem. Of math it is what tells whether a problem stands in MATH-500. Of code spaces, quotes and how a letter is
+    composed do not count; of games, whose maps are made of signs and blanks, how a letter is composed and how lines
+    end."""
+    composed = unicodedata.normalize("NFC", question)
+    if domain == "game":
+        said = re.sub(r"\r\n?", "\n", composed).strip("\n")
+    else:
+        said = normal_form(question) if domain == "math" else ""
+        said = said or " ".join(composed.translate(_QUOTES).split())
     return hashlib.blake2b(said.encode(errors="replace"), digest_size=16).hexdigest()
 
 

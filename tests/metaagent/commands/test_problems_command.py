@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from command_line import document, invoke
 
 from metaagent.commands import problems as command
 from tasks import read_task
-from tasks.environments import PlanPathKnobs, SokobanKnobs, SudokuKnobs, generate, shared_grids, solution_grids
+from tasks.environments import KNOBS, PlanPathKnobs, SokobanKnobs, SudokuKnobs, generate, shared_grids, solution_grids
 
 
 def test_a_file_of_levels_that_the_reader_reads(tmp_path: Path) -> None:
@@ -23,6 +25,29 @@ def test_a_file_of_levels_that_the_reader_reads(tmp_path: Path) -> None:
     assert "Kept in    p.jsonl\nRead with  problems:p.jsonl\n" in result.stdout
     drawn = generate(PlanPathKnobs(size=(5, 6)), 5, seed=3, split="test")
     assert read_task(f"problems:{tmp_path / 'p.jsonl'}") == drawn
+
+
+def test_the_help_says_which_games_have_a_knob_and_by_what_default() -> None:
+    said = " ".join(invoke("problems", "--help").stdout.split())
+    for kind, knobs in KNOBS.items():
+        for each in dataclasses.fields(knobs):
+            option = said.partition(f"--{each.name.replace('_', '-')} <")[2].partition(" --")[0]
+            assert kind in option or each.name == "size"
+            value = "x".join(map(str, each.default)) if isinstance(each.default, tuple) else str(each.default)
+            unset = "half of all" if each.name == "blanks" else "any"
+            assert (unset if each.default is None else value) in option.partition("[default: ")[2]
+    assert "[default: (0.22, 0.2)]" in said
+
+
+@pytest.mark.parametrize("kind", ["plan_path", "sokoban", "sudoku"])
+def test_a_training_set_whose_levels_end_their_last_line(tmp_path: Path, kind: str) -> None:
+    invoke("problems", kind, "--count", "3", "--seed", "2", "--out", "train.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["environment"]["level"] += "\n"
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ("problems", kind, "--count", "3", "--seed", "2", "--training", "train.jsonl", "--json")
+    assert document(invoke(*asked, "--out", "again.jsonl"))["in_training"]["levels"] == 3
 
 
 @pytest.mark.parametrize(

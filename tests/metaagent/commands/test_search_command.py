@@ -46,6 +46,68 @@ def search(engine: str, *more: str, program: str = "two.py") -> list[str]:
     return ["search", program, "-e", engine, *more]
 
 
+ONE = """\
+from workflow import AgentNode, Workflow
+workflow = Workflow("one").add_node(AgentNode("Solver", "Answer.", max_turns=1))
+"""
+
+
+def said(*replies: str) -> str:
+    lines = (json.dumps({"agent": "Solver", "reply": reply}) + "\n" for reply in replies)
+    Path("replies.jsonl").write_text("".join(lines))
+    Path("one.py").write_text(ONE)
+    return "replay:replies.jsonl"
+
+
+VOTE = ("--method", "majority", "--samples", "3")
+
+
+def test_what_is_graded_is_what_votes_for_one_problem_as_for_many(tmp_path: Path) -> None:
+    replies = ("It is 5.", "It is 5.", "So \\boxed{4}.")
+    alone = document(invoke(*search(said(*replies), QUESTION, *VOTE, "--gold", "4", "--json", program="one.py")))
+    assert (alone["report"]["answer"], alone["report"]["correct"]) == ("4", True)
+    (tmp_path / "one.jsonl").write_text(json.dumps({"id": "p", "question": QUESTION, "domain": "math", "gold": "4"}))
+    many = ("--problems", "problems:one.jsonl", *VOTE, "--json")
+    found = document(invoke(*search(said(*replies), *many, program="one.py")))
+    assert found["report"]["accuracy"]["estimate"] == 1.0
+
+
+VOID = "--tokens 5 ends nothing: the engine counts no tokens. Fix: --agent-calls, or an engine that does"
+
+
+def test_a_budget_of_tokens_that_nobody_counts_is_told(tmp_path: Path) -> None:
+    replies = ["So \\boxed{4}."] * 3
+    asked = search(said(*replies), QUESTION, *VOTE, "--tokens", "5", program="one.py")
+    assert VOID in " ".join(invoke(*asked).stderr.split())
+    said(*replies)
+    assert document(invoke(*asked, "--json"))["notes"] == [VOID]
+    (tmp_path / "one.jsonl").write_text(json.dumps({"id": "p", "question": QUESTION, "domain": "math", "gold": "4"}))
+    many = ("--problems", "problems:one.jsonl", *VOTE, "--tokens", "5", "--json")
+    assert document(invoke(*search(said(*replies), *many, program="one.py")))["notes"] == [VOID]
+    alone = ("run", "one.py", QUESTION, "-e", said(*replies[:1]), "--json")
+    assert document(invoke(*alone, "--tokens", "5"))["notes"] == [VOID]
+    assert document(invoke(*alone))["notes"] == []
+    with ReplyingServer() as server:
+        assert document(invoke(*search(server.spec, QUESTION, *VOTE, "--tokens", "5", "--json")))["notes"] == []
+
+
+def test_without_a_gold_answer_all_of_a_message_may_be_one() -> None:
+    replies = ("It is 5.", "It is 5.", "So \\boxed{4}.")
+    found = invoke(*search(said(*replies), QUESTION, *VOTE, "--json", program="one.py"))
+    assert (found.exit_code, document(found)["report"]["answer"]) == (0, "It is 5.")
+
+
+def test_a_message_that_answers_nothing_is_shown_and_is_wrong() -> None:
+    asked = search(said(*["It is 4."] * 3), QUESTION, *VOTE, "--gold", "4", program="one.py")
+    told = invoke(*asked)
+    assert told.exit_code == 1
+    assert "It is 4." in told.stdout
+    found = document(
+        invoke(*search(said(*["It is 4."] * 3), QUESTION, *VOTE, "--gold", "4", "--json", program="one.py"))
+    )
+    assert (found["report"]["answer"], found["report"]["correct"], found["message"]) == (None, False, "It is 4.")
+
+
 def test_the_answer_its_path_and_what_it_cost(tmp_path: Path) -> None:
     with ReplyingServer() as server:
         files = ("--trace", "t.jsonl", "--tree", "tree.jsonl")
@@ -73,8 +135,7 @@ def test_the_answer_its_path_and_what_it_cost(tmp_path: Path) -> None:
     site = open_site(tmp_path / "t.jsonl")
     assert write(site, tmp_path / "page.html")
     assert "one of 3" in (tmp_path / "page.html").read_text()
-    sampling = ("--temperature", "0.7", "--top-p", "0.95", "--max-tokens", "1024")
-    again = document(invoke("run", "two.py", QUESTION, "-e", "replay:t.jsonl", *sampling, "--json"))
+    again = document(invoke("run", "two.py", QUESTION, "-e", "replay:t.jsonl", "--json"))
     assert (again["failure"], again["answer"]) == (None, "4")
     assert not [each for each in again["notes"] if "not asked for" in each]
 

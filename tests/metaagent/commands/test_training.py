@@ -1,6 +1,7 @@
 """`metaagent train`: overrides, mistakes, and what a dry run shows."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,17 @@ def test_a_dry_run_shows_configuration_and_plan() -> None:
     assert "1 of 6 rows have no tests" in result.stderr
 
 
+def test_samples_are_shown_where_runs_part(tmp_path: Path) -> None:
+    (tmp_path / "vote.py").write_text("")
+    parted = ("schedule=executor-only", "credit=at-grpo", "rollout.branching.turns=3", "rollout.program=vote.py")
+    shown = invoke("run.toml", *parted, "rollout.designs=1", "--dry-run").stdout
+    assert re.search(r"^Samples +96 per agent at most: 8 runs x 3 turns x 4 candidates$", shown, re.MULTILINE)
+    cast = ("roles.agents.Ann=p0", "roles.agents.Bob=p0")
+    shown = invoke("run.toml", *parted, *cast, "rollout.designs=1", "--dry-run").stdout
+    assert re.search(r"^Samples +192 at most: 8 runs x 2 agents x 3 turns x 4 candidates$", shown, re.MULTILINE)
+    assert "Samples" not in invoke("run.toml", "--dry-run").stdout
+
+
 def test_many_stages_are_shortened() -> None:
     result = invoke("run.toml", "stage_length=1", "--dry-run")
     assert (
@@ -118,6 +130,65 @@ def test_mistakes_are_usage_errors(arguments: list[str], told: str) -> None:
     result = invoke(*arguments, *([] if "needs a folder" in told else ["--dry-run"]))
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
+
+
+DIVISORS = "How many positive whole-number divisors does 196 have?"
+"""Of MATH-500."""
+
+
+@pytest.mark.parametrize("how", [("--dry-run",), ("--dry-run", "--json"), ("--out", "out")])
+def test_problems_of_a_test_set_are_told_and_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    questions = [f"Add {n} and {n}." for n in range(6)] + [DIVISORS, f"**1.** Read this. {DIVISORS} Box it."]
+    rows = [{"id": str(n), "question": q, "domain": "math", "gold": "1"} for n, q in enumerate(questions)]
+    (tmp_path / "math.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = invoke("run.toml", "data.0.format=problems", "data.0.path=math.jsonl", *how)
+    told = " ".join(result.stderr.split())
+    said = "note: 2 of 8 problems of problems:math.jsonl stand in MATH-500, so results on it would be no test"
+    assert said in told
+    if "--dry-run" in how:
+        assert result.exit_code == 0
+    if "--json" in how:
+        assert json.loads(result.stdout)["plan"]["sources"][0]["math500"] == 2
+    assert "MATH-500" not in invoke("run.toml", "--dry-run").stderr
+
+
+FIXED = ("run.toml", "schedule=executor-only")
+
+
+@pytest.mark.parametrize("how", [("--dry-run",), ("--dry-run", "--json"), ("--out", "out")])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("rollout.program=nope.py", r"rollout\.program \S+/nope\.py: No such file or directory\. Fix: name the file"),
+        ("rollout.program=model", r"rollout\.program \S+/model: Is a directory\. Fix: "),
+        ("rollout.program=bad.py", r"rollout\.program \S+/bad\.py: it is not UTF-8 text \(byte 0\)\. Fix: "),
+        ("reward.prm=nope", r"reward\.prm \S+/nope: there is no scorer\.json\. Fix: name the model/"),
+    ],
+)
+def test_what_a_run_reads_and_is_not_here_is_told_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...], change: str, told: str
+) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    (tmp_path / "bad.py").write_bytes(b"\xff\xfe")
+    (tmp_path / "vote.py").write_text("")
+    values = ("reward.kind=values", "rollout.branching.score=turn", "rollout.program=vote.py", "credit=at-grpo")
+    result = invoke(*FIXED, *(values if "prm" in change else ()), change, *how)
+    assert result.exit_code == 2
+    said = json.loads(result.stdout)["error"]["message"] if "--json" in how else result.stderr
+    assert re.search(told, " ".join(said.split())), said
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_that_is_not_here_is_told_when_a_run_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    result = invoke("run.toml", "data.0.path=none.jsonl", "--out", "out")
+    assert result.exit_code == 2
+    told = r"apps:none\.jsonl: there is no \S+/none\.jsonl\. Fix: name a file"
+    assert re.search(told, " ".join(result.stderr.split()))
+    assert not (tmp_path / "out").exists()
 
 
 def test_mistakes_that_the_run_finds_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

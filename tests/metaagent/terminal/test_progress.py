@@ -14,7 +14,8 @@ from rich.console import Console
 from engine import Run
 from engine.protocol import Watch
 from engine.replay import ReplayEngine, ReplayEntry
-from metaagent.commands.run import RunSettings, run_checked
+from metaagent.commands.run import run_checked
+from metaagent.commands.run_settings import RunSettings
 from metaagent.opening import open_sandbox
 from metaagent.terminal import LiveProgress, RunReport, progress
 from workflow.completion import ChatMessage, Completion, CompletionRequest

@@ -29,6 +29,7 @@ from tasks import PlanPathLevel, SokobanLevel, SudokuLevel
 from tasks.environments import (
     KNOBS,
     Knobs,
+    LevelError,
     PlanPathKnobs,
     SokobanKnobs,
     SudokuKnobs,
@@ -67,6 +68,35 @@ def levels(knobs: Knobs, count: int, **how: Any) -> list[Any]:
 @pytest.fixture(autouse=True)
 def _seed_of_a_failure() -> None:
     print(f"METAAGENT_LEVELS_SEED={SEED}")  # shown where a test fails
+
+
+def test_a_shortest_path_is_as_long_as_a_level_says() -> None:
+    for problem in generate(PlanPathKnobs(), 10, seed=SEED):
+        level = problem.environment
+        assert isinstance(level, PlanPathLevel)
+        assert level.optimum is not None
+        check_level(level)
+        check_level(level.model_copy(update={"optimum": None}))
+        for wrong in (level.optimum - 1 or 99, level.optimum + 2):
+            told = f"optimum {wrong}, but a shortest path has {level.optimum} moves. Fix: write {level.optimum}"
+            with pytest.raises(LevelError, match=told):
+                check_level(level.model_copy(update={"optimum": wrong}))
+
+
+@pytest.mark.parametrize("knobs", MANY, ids=lambda knobs: type(knobs).__name__)
+def test_the_end_of_the_last_line_is_no_part_of_a_level(knobs: Knobs) -> None:
+    for problem in generate(knobs, 5, seed=SEED):
+        assert problem.environment is not None
+        ended = problem.environment.model_validate(
+            {**problem.environment.model_dump(), "level": problem.environment.level + "\n"}
+        )
+        assert ended == problem.environment
+        assert identity_of(ended) == identity_of(problem.environment)
+        assert problem_of(ended) == problem
+        check_level(ended)
+        for more in ("\n\n", "\n.", "\n \n"):
+            with pytest.raises(LevelError):
+                check_level(ended.model_validate({**ended.model_dump(), "level": problem.environment.level + more}))
 
 
 @pytest.mark.parametrize("knobs", WISHES, ids=str)

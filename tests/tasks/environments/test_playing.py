@@ -31,6 +31,10 @@ JUNK = st.one_of(
     st.lists(st.sampled_from("UDLR"), max_size=12).map(json.dumps),
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(0, 4)), max_size=12).map(json.dumps),
     st.lists(st.lists(st.integers(0, 4), min_size=4, max_size=4), min_size=4, max_size=4).map(json.dumps),
+    st.lists(
+        st.tuples(st.sampled_from(["[", "]", '{"":', "}", '"', '\\"', "\\", ",", " ", '"U"']), st.integers(1, 2000)),
+        max_size=6,
+    ).map(lambda pieces: "#### [" + "".join(piece * count for piece, count in pieces)),
 )
 HOSTILE = [
     "",
@@ -47,6 +51,11 @@ HOSTILE = [
     "#### [true, [1, 1, true]]",
     "#### [[1.0, 1, 1]]",
     "\x00\ud800",
+    '#### ["' + "]" * 3000 + '",' + "[" * 3000,
+    '#### ["' + "}" * 3000 + '",' + '{"":' * 3000,
+    '#### ["\\"' + "]" * 3000 + '",' + "[" * 3000 + "]" * 3000 + "]",
+    '#### [["' + "]" * 60_000,
+    '#### ["U", "' + "[" * 3000 + '"]',
 ]
 
 

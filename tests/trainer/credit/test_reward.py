@@ -131,6 +131,7 @@ def test_metaagent_x_eq_10(in_jail: InJail, planner: str, solver: str, expected:
         ('#### ["R", "D"]', (0.4, 0, 1, 1)),
         ('["D", "R"]', (1.4, 1, 1, 1)),
         ("down, right", (0.2, 0, 0, 1)),
+        ('#### ["' + "]" * 3000 + '",' + "[" * 3000, (0.2, 0, 0, 1)),
     ],
 )
 def test_a_game_is_rewarded_for_its_answer_as_one_action(in_jail: InJail, said: str, values: tuple[float, ...]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from one_jail import in_jail
-from small_problems import CHECKED, FOUR, RAISES, SINGLE, SIX
+from small_problems import CHECKED, FOUR, PLAYS, RAISES, SINGLE, SIX
 from token_engine import TokenEngine
 
 from designer.sample import DesignTurn
@@ -18,7 +18,8 @@ from engine import retries
 from engine.session import Run
 from sandbox import ProcessSandbox
 from sandbox.protocol import Sandbox
-from tasks import Problem
+from tasks import PlanPathLevel, Problem
+from tasks.environments import problem_of
 from trainer.config import RolloutConfig
 from trainer.credit import ROLES, outcomes, paper_reward
 from trainer.rollout.rollout import Rollout, derived_seed
@@ -427,6 +428,18 @@ def test_a_fixed_program_needs_no_designer() -> None:
     (tree,) = in_jail(work)
     assert [run.reward.total for run in tree.executions] == [1.4, 1.4]
     assert tree.designs[0].trajectories == []
+
+
+@pytest.mark.parametrize("program", [SINGLE, PLAYS])
+def test_an_action_that_no_parser_can_walk_is_an_ordinary_reply(program: str, tmp_path: Path) -> None:
+    deep = "[" * 3000
+    said = f'#### ["{"]" * 3000}",{deep}\n<tool_call>{{"name": "x", "arguments": {{"x": {deep}}}}}</tool_call>'
+    level = problem_of(PlanPathLevel(level="@.G"))
+    [tree] = grow([level], TokenEngine(designs(program)), TokenEngine(lambda _: said), tmp_path)
+    assert len(tree.executions) == 6
+    assert not any(execution.failure for execution in tree.executions)
+    assert {execution.reward.terms[0].value for execution in tree.executions} == {0.0}
+    assert all(Trace.from_lines(path.read_text().splitlines(True)) for path in tmp_path.rglob("*execution*.jsonl"))
 
 
 def test_a_watcher_hears_of_everything_once() -> None:

@@ -12,7 +12,7 @@ from tasks.environments import problem_of
 from tasks.problems import PlanPathLevel
 from trainer.config import DataConfig, EngineConfig, PolicyConfig, Roles, RolloutConfig, TrainConfig
 from trainer.run.memory import LOGITS_BYTES
-from trainer.run.planning import CHOSEN_TOKEN_BYTES, PROMPT_TOKEN_BYTES, Plan, PolicyPlan, plan
+from trainer.run.planning import CHOSEN_TOKEN_BYTES, PROMPT_TOKEN_BYTES, Plan, PolicyPlan, SamplePlan, plan
 from trainer.run.sizes import UnknownSize, model_size
 from trainer.update.backend import LoraSettings
 from workflow.completion import Completion, Sampling
@@ -285,16 +285,38 @@ def test_runs_and_tokens_of_the_papers_setting() -> None:
     assert tokens.generated_single_turn == (32 + 128) * 8192
 
 
-def test_runs_and_tokens_of_other_settings() -> None:
+PROGRAM = "from workflow import AgentNode, Workflow\nworkflow = Workflow('w').add_node(AgentNode('A', 'x'))\n"
+
+
+def test_runs_and_tokens_of_other_settings(tmp_path: Path) -> None:
     limits = Limits(agent_calls=3, tokens=10_000)
     sizes = {"questions": 2, "designs": 3, "executions": 5, "max_prompt_tokens": 100, "max_tokens": 50}
     repaired = plan(config("x", rollout=RolloutConfig(repair=True, limits=limits, **sizes)))
     assert (repaired.designs_per_step, repaired.runs_per_step) == (6, 30)
     assert repaired.tokens.designer_at_most == 6 * 2 * 150
     assert repaired.tokens.executor_at_most == 30 * 3 * 150
-    fixed = config("x", rollout=RolloutConfig(program=Path("p.py"), **sizes), schedule="executor-only")
+    (tmp_path / "p.py").write_text(PROGRAM)
+    fixed = config("x", rollout=RolloutConfig(program=tmp_path / "p.py", **sizes), schedule="executor-only")
     assert plan(fixed).tokens.designer_at_most == 0
     assert plan(fixed).tokens.generated_single_turn == 30 * 50
+
+
+def test_samples_where_runs_part(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(PROGRAM)
+    sizes = {"questions": 2, "designs": 1, "executions": 3, "branching": {"candidates": 4, "turns": 5}}
+    given: dict[str, Any] = {"schedule": "executor-only", "credit": "at-grpo"}
+    fixed = {**sizes, "program": str(tmp_path / "p.py")}
+    given |= {"policies": {"p0": {"model": "x"}, "p1": {"model": "x"}}, "data": [problems(tmp_path / "a.jsonl", 9)]}
+
+    def samples(rollout: dict[str, Any], **more: Any) -> SamplePlan | None:
+        return plan(TrainConfig.model_validate({**given, "rollout": rollout, **more})).samples
+
+    named = samples(fixed, roles={"agents": {"A": "p0", "B": "p1", "C": "p1"}})
+    assert named == SamplePlan(agents=3, turns=5, candidates=4, at_most=2 * 3 * 3 * 5 * 4)
+    others = samples(fixed, roles={"agents": {"A": "p0"}, "executor": "p1"})
+    assert others == SamplePlan(agents=None, turns=5, candidates=4, at_most=2 * 3 * 5 * 4)
+    assert samples(sizes, roles={"executor": "p1"}) == others
+    assert plan(config("x")).samples is None
 
 
 @pytest.mark.parametrize(
@@ -331,7 +353,7 @@ def test_epochs(tmp_path: Path) -> None:
         ("aime:b.jsonl", 2, 4, 5.0),
         ("aime:c.jsonl", 2, None, None),
     ]
-    assert planned.sources[2].unknown == f"there is no {tmp_path / 'c.jsonl'}"
+    assert planned.sources[2].unknown == f"there is no {tmp_path / 'c.jsonl'}. Fix: name a file"
 
 
 def test_sources_that_cannot_fill_their_places(tmp_path: Path) -> None:
@@ -354,7 +376,8 @@ def test_turns_are_rewarded_in_games_or_a_fixed_program(tmp_path: Path) -> None:
         ValueError, match=r"problem '.*' is no game, and reward\.kind = \"turns\" has .* Fix: a fixed program"
     ):
         plan(config("x", data=[problems(tmp_path / "a.jsonl", 7)], **turns))
-    fixed = {**turns, "rollout": {**turns["rollout"], "program": "math.py"}}
+    (tmp_path / "math.py").write_text(PROGRAM)
+    fixed = {**turns, "rollout": {**turns["rollout"], "program": str(tmp_path / "math.py")}}
     assert plan(config("x", data=[problems(tmp_path / "a.jsonl", 7)], **fixed)).sources[0].problems == 7
     path = tmp_path / "levels.jsonl"
     path.write_text(problem_of(PlanPathLevel(level="@.\n.G")).model_dump_json() + "\n")

@@ -90,6 +90,14 @@ def test_a_run_whose_inputs_changed_is_not_resumed(name: str, config: TrainConfi
     claim(config, out, resume=True)
 
 
+@pytest.mark.parametrize(("name", "key"), [("problems.jsonl", r"data\.0\.path"), ("program.py", r"rollout\.program")])
+def test_an_input_that_is_gone_is_named_with_its_key(config: TrainConfig, tmp_path: Path, name: str, key: str) -> None:
+    (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match=rf"^{key}: cannot read .*/{name}: No such file or directory\. Fix: "):
+        claim(config, tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_inputs_may_change_until_a_step_is_made(config: TrainConfig, tmp_path: Path) -> None:
     claim(config, tmp_path / "run", resume=False)
     (tmp_path / "program.py").write_text("workflow = 2\n")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ pytest.importorskip("transformers")
 
 from benchmarks.tiny_models import make_tokenizer
 from search.problem import NodeLine, StateLine, TreeDamaged
+from tasks.environments import Knobs, PlanPathKnobs, SokobanKnobs, SudokuKnobs, generate
 from trainer.values import RowsRefused, StateView, TreeRows, View, held_out_problems, question_digest, rows_of_trees
 from workflow.failures import Failure
 
@@ -252,9 +254,21 @@ def test_a_problem_is_one_however_it_is_written(one: str, other: str) -> None:
     assert question_digest(one) == question_digest(other)
 
 
+@pytest.mark.parametrize("knobs", [PlanPathKnobs(size=(4, 4)), SokobanKnobs(size=(5, 5)), SudokuKnobs(blanks=6)])
+def test_each_level_of_a_game_is_a_problem_of_its_own(knobs: Knobs) -> None:
+    levels = generate(knobs, 40, seed=random.randrange(10**6))
+    assert len({question_digest(each.question, "game") for each in levels}) == 40
+
+
 def test_problems_that_differ_are_two_and_of_games_each_sign_counts() -> None:
     assert question_digest("What is 1.5 + 2?") != question_digest("What is 15 + 2?")
     assert question_digest("?!") != question_digest("!?")
     assert question_digest("#.@$#", "game") != question_digest("#@.$#", "game")
+    assert question_digest("Push.\n#@ $.#", "game") != question_digest("Push.\n#@$ .#", "game")
+    assert question_digest("#  @#\n## .#", "game") != question_digest("#  @ #\n##.#", "game")
+    assert question_digest("ab\nc", "game") != question_digest("a\nbc", "game")
+    assert question_digest("Poussez, cafe\u0301.\n#@ $.#", "game") == question_digest(
+        "Poussez, caf\u00e9.\r\n#@ $.#\n", "game"
+    )
     assert question_digest("f(x_1)", "code") != question_digest("f(x1)", "code")
     assert question_digest("Ann\u2019s  caf\u00e9", "code") == question_digest("Ann's cafe\u0301", "code")
