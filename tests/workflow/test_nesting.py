@@ -1,4 +1,4 @@
-"""JSON of agents that is nested deep, or pretends not to be: read as a parser does; of a deep call its agent is told."""
+"""JSON of agents that is nested deep, or pretends not to be: read as a parser does, and told to its agent."""
 
 import asyncio
 import json
