@@ -47,8 +47,8 @@ SAME_RESULTS = {
         "these are of more modules, too. Rewards read turns in the program's order: 2x8 of seed 6 made again had "
         "equal rewards in each step and equal attempts. Then code that a clock ended while it was graded was left "
         "out, and math is no code: made again once more, rewards were equal for 23 steps, until rounding turned one "
-        "token of 13,266; stages of seed 6, made again after that, had equal rewards in each of 40 steps, and equal "
-        "attempts"
+        "token of 13,266; stages of seeds 6 and 8, made again after that, had equal rewards in each of 40 steps, and "
+        "equal attempts, of seed 7 for 19 steps"
     ),
 }
 """Earlier versions of the instrument's code (`code_of_instrument`) and of what is learned by (`learning_code`), and
