@@ -53,7 +53,7 @@ def drive_async(node: WorkflowNode, engine: Engine, **options: Any) -> Run:
 
 def drive_over_a_channel(node: WorkflowNode, engine: Engine, **options: Any) -> Run:
     """`drive_sync` against a session on an event loop of another thread, as a jail and its host do it."""
-    session = Session(engine, question="Q?", **options)
+    session = Session(engine, question="Q?", own_sampling=True, **options)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
