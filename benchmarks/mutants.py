@@ -45,8 +45,8 @@ def changed(diff: str) -> tuple[str, str]:
     return out, put
 
 
-def page_of(found: dict[str, str], diffs: dict[str, str]) -> str:
-    """A table of modules, then each survivor with its change."""
+def page_of(found: dict[str, str], diffs: dict[str, str], revision: str) -> str:
+    """A table of modules, then each survivor with its change. `revision` is what was changed."""
     modules: dict[str, Counter[str]] = {}
     for name, outcome in found.items():
         seen = KILLED if outcome in SEEN else SURVIVED if outcome == SURVIVED else LEFT
@@ -59,7 +59,8 @@ def page_of(found: dict[str, str], diffs: dict[str, str]) -> str:
         "",
         "What the fast tests (no torch, no Ray) of the trainer do not see: `make mutants` changes one expression at a "
         "time with [mutmut](https://mutmut.readthedocs.io) and runs the tests that reach it. Not all survivors are "
-        "gaps: some change nothing that can be seen. Not run: no fast test reaches them, or they were stopped.",
+        "gaps: some change nothing that can be seen. Not run: no fast test reaches them, or they were stopped. "
+        f"Of revision {revision}: tests that came later may see more.",
         "",
         "| module | killed | survived | not run |",
         "|---|---|---|---|",
@@ -104,7 +105,9 @@ def main() -> None:
         )
     found = outcomes(mutmut("results", "--all", "true"))
     diffs = {name: mutmut("show", name) for name, outcome in found.items() if outcome == SURVIVED}
-    page = page_of(found, diffs)
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    revision = subprocess.run(asked, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    page = page_of(found, diffs, revision or "unknown")
     if given.write:
         PAGE.write_text(page, encoding="utf-8")
     else:

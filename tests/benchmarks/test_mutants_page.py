@@ -38,7 +38,8 @@ def test_a_change_is_what_goes_and_what_comes() -> None:
 
 
 def test_the_page_counts_by_module_and_lists_survivors() -> None:
-    page = page_of(outcomes(RESULTS), {"trainer.credit.rules.x_one__mutmut_2": DIFF})
+    page = page_of(outcomes(RESULTS), {"trainer.credit.rules.x_one__mutmut_2": DIFF}, "abc1234")
+    assert "Of revision abc1234:" in page
     assert "| `trainer.credit.rules` | 2 | 1 | 2 |\n| all | 2 | 1 | 2 |" in page
     assert "Not run at all: `trainer.credit.reward`." in page
     assert "### trainer.credit.rules\n\n- `x_one__mutmut_2`: `return a < -1` became `return a <= -1`\n" in page
