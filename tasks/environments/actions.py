@@ -73,7 +73,7 @@ def _json(said: str) -> Any:
         raise UnreadableError("no JSON: nested too deep")
     try:
         return json.loads(said, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UnreadableError(f"no JSON: {error}") from None
 
 

@@ -265,6 +265,7 @@ def test_problems_that_differ_are_two_and_of_games_each_sign_counts() -> None:
     assert question_digest("?!") != question_digest("!?")
     assert question_digest("#.@$#", "game") != question_digest("#@.$#", "game")
     assert question_digest("Push.\n#@ $.#", "game") != question_digest("Push.\n#@$ .#", "game")
+    assert question_digest("#@  $ .#", "game") != question_digest("#@ $  .#", "game")
     assert question_digest("#  @#\n## .#", "game") != question_digest("#  @ #\n##.#", "game")
     assert question_digest("ab\nc", "game") != question_digest("a\nbc", "game")
     assert question_digest("Poussez, cafe\u0301.\n#@ $.#", "game") == question_digest(
