@@ -11,7 +11,8 @@ from one_jail import in_jail
 from sandbox import Sandbox
 from search import Branching, Decision, trusted
 from tasks import CodeGrade, grade_code
-from tasks.problems import AssertTests, CallTest, CallTests, Problem, StdinTest, StdinTests
+from tasks.environments import problem_of
+from tasks.problems import AssertTests, CallTest, CallTests, PlanPathLevel, Problem, StdinTest, StdinTests
 from trainer.credit import check_turns, turn_reward
 from workflow import AgentNode, Workflow
 from workflow.completion import Completion
@@ -123,6 +124,9 @@ def test_coder(reply: str, total: float, terms: dict[str, float]) -> None:
 
 
 HALF_RIGHT = ("Coder", fenced("print(int(input()) * 2)"))
+RIGHT, FAILS = ("Coder", fenced("print(int(input()) ** 2)")), "its code failed: "
+BARE = SQUARE.model_copy(update={"reference": None})
+BROKEN = SQUARE.model_copy(update={"id": "broken", "reference": "1 / 0"})
 
 
 @pytest.mark.parametrize(
@@ -152,8 +156,7 @@ def test_a_testers_team_part_is_that_of_the_newest_solution() -> None:
 
 
 def test_without_a_reference_a_testers_own_part_is_masked() -> None:
-    bare = SQUARE.model_copy(update={"reference": None})
-    for problem in (bare, CALLED):
+    for problem in (BARE, CALLED):
         [found] = rewards(problem, ("Tester", a_test("5", "25")))
         assert explained(found) == {"team": 0, "local": 0}
 
@@ -208,6 +211,10 @@ def test_an_agent_without_a_role_is_named_before_anything_is_spent() -> None:
         ([HALF], ["Solver"], {}, r'"Solver" has no role in math .* and tool\. Fix: reward\.roles = \{ "Solver" = "rea'),
         ([HALF, SQUARE], ["Reasoner"], {}, r'"Reasoner" has no role in code problems'),
         ([SQUARE], ["Ann"], {"Ann": "tool"}, r'"Ann" has no role in code problems'),
+        ([HALF], ["Tool", "Ann"], {"X": "tool"}, r"the name 'X'\. Fix: one of 'Tool', 'Ann'$"),
+        ([HALF], [], {"X": "tool"}, r"the name 'X'\. Fix: one of none$"),
+        ([HALF], ["Käthe"], {}, r'"Käthe" has no role in math'),
+        ([problem_of(PlanPathLevel(level="@G")), SQUARE], ["Ann"], {}, r'"Ann" has no role in code problems'),
         ([HALF], ["Tool"], {"Toll": "tool"}, r"reward\.roles: no agent .* the name 'Toll'\. Fix: 'Tool'"),
         ([SQUARE, SQUARE.model_copy(update={"reference": None})], ["Tester"], {}, r"'square' has no ref.*'Tester'"),
         ([CALLED], ["Tester"], {}, r"'called' has tests that are no scripts'"),
@@ -254,6 +261,20 @@ def test_a_solution_is_graded_once_for_all_who_stand_behind_it() -> None:
     test = ("Tester", a_test("5", "25"))
     teams = {explained(found)["team"] for found in rewards(SQUARE, lots, test, test, test, lots)}
     assert len(teams) == 1
+
+
+def test_the_oldest_grades_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    graded: list[str] = []
+
+    async def noted(sandbox: Sandbox, code: str, *given: Any, **options: Any) -> CodeGrade:
+        graded.append(code)
+        return await grade_code(sandbox, code, *given, **options)
+
+    monkeypatch.setattr("trainer.credit.answer_turns.KEPT", 2)
+    monkeypatch.setattr("trainer.credit.answer_turns.grade_code", noted)
+    one, two, three = (("Coder", fenced(f"print({n})")) for n in (1, 2, 3))
+    rewards(SQUARE, one, two, one, two, three, three, two, one)
+    assert graded == [f"print({n})" for n in (1, 2, 3, 1)]
 
 
 def test_what_takes_too_long_costs_two_tests() -> None:
@@ -306,9 +327,60 @@ def test_what_a_clock_ended_once_is_graded_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_reference_that_fails_its_own_tests_masks() -> None:
-    broken = SQUARE.model_copy(update={"id": "broken", "reference": "1 / 0"})
-    [found] = rewards(broken, ("Tester", a_test("5", "25")))
+    [found] = rewards(BROKEN, ("Tester", a_test("5", "25")))
     assert explained(found) == {"team": 0, "local": 0}
+
+
+@pytest.mark.parametrize(
+    ("problem", "turns", "reasons"),
+    [
+        (HALF, [("Reasoner", r"\boxed{1/2}")], ["the answer is correct", "an answer", "the gold's number"]),
+        (HALF, [("Reasoner", r"\boxed{2}")], ["the answer is wrong", "an answer", "not the gold's number"]),
+        (HALF, [("Reasoner", "2")], ["no answer", "no boxed answer", "no answer"]),
+        (HALF, [("Tool", r"\boxed{1/2}")], ["no answer", "no code", "no answer"]),
+        (HALF, [("Tool", fenced("print(.5)"))], ["the answer is correct", "an answer", "the gold's number"]),
+        (HALF, [("Tool", fenced("print(1)\nprint(2)"))],
+         ["no answer", "it printed 2 lines, and not one", "no answer"]),
+        (HALF, [("Tool", fenced("raise SystemExit(3)"))], ["no answer", FAILS + "exit 3", "no answer"]),
+        (HALF, [("Tool", fenced("print('x' * 2 ** 23)"))], ["no answer", FAILS + "limit output_bytes", "no answer"]),
+        (HALF, [("Tool", fenced("import sys\nsys.exit('a' * 300)"))], ["no answer", FAILS + "a" * 200, "no answer"]),
+        (INTERVAL, [("Reasoner", r"\boxed{3}")], ["the answer is wrong", "masked: the gold is no number"]),
+        (INTERVAL, [("Reasoner", "3")], ["no answer", "masked: the gold is no number"]),
+        (SQUARE, [RIGHT], ["4 of 4 golden tests", "it does", "first golden test: pass", "4 of 4 golden tests"]),
+        (SQUARE, [("Coder", fenced("sys.exit(1)"))],
+         ["0 of 4 golden tests", "it does", "first golden test: exception", "0 of 4 golden tests"]),
+        (SQUARE, [("Coder", "none")], ["no solution yet", "no code"]),
+        (SQUARE, [("Tester", "none")], ["no solution yet", "no test"]),
+        (SQUARE, [RIGHT, ("Tester", a_test("5", "24"))],
+         ["4 of 4 golden tests", "the reference takes them", "the reference passes 0 of 1"]),
+        (SQUARE, [("Tester", a_test("five", "25"))],
+         ["no solution yet", "the reference ends with exception", "the reference passes 0 of 1"]),
+        (BARE, [("Tester", a_test("5", "25"))], ["no solution yet", "masked: no reference solution that reads stdin"]),
+        (BROKEN, [("Tester", a_test("5", "25"))],
+         ["no solution yet", "masked: the reference solution fails the golden tests"]),
+        (HALF, [("Ann", "x")], ["an agent without a role", "masked: what the agent is for is not known"]),
+    ],
+)  # fmt: skip
+def test_each_part_says_what_was_seen(problem: Problem, turns: list[tuple[str, str]], reasons: list[str]) -> None:
+    found = rewards(problem, *turns)[-1]
+    assert [term.reason for term in found.terms] == reasons
+    assert not found.timed_out, "none of it is a clock's"
+
+
+@pytest.mark.parametrize(
+    ("problem", "agent", "reply", "reasons"),
+    [
+        (HALF, "Reasoner", r"\boxed{.5}", ["the answer is correct", "an answer"]),
+        (HALF, "Reasoner", "x", ["no answer", "no boxed answer"]),
+        (SQUARE, "Coder", "none", ["no solution yet", "no code"]),
+        (SQUARE, *RIGHT, ["4 of 4 golden tests", "code"]),
+        (SQUARE, "Tester", a_test("5", "25"), ["no solution yet", "a test"]),
+        (SQUARE, "Tester", "none", ["no solution yet", "no test"]),
+    ],
+)
+def test_an_outcome_says_what_was_seen(problem: Problem, agent: str, reply: str, reasons: list[str]) -> None:
+    found = rewards(problem, (agent, reply), shaping="outcome")[-1]
+    assert [term.reason for term in found.terms] == reasons
 
 
 def test_code_that_passes_a_test_builds() -> None:

@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from one_jail import in_jail
 
-from search import Branching, Decision, trusted
+from sandbox import Sandbox
+from search import Branching, Decision, jailed, trusted
 from tasks.environments import begins, problem_of
 from tasks.problems import PlanPathLevel, Problem, SokobanLevel, SudokuLevel
 from trainer.credit import turn_reward
@@ -19,6 +21,7 @@ from workflow.trace import Rewarded
 PATH = problem_of(PlanPathLevel(level="@..\n.#.\n..G"))  # d_0 = 4
 WALLED = problem_of(PlanPathLevel(level="@#G\n.#.\n..."))  # Manhattan distance 2, but 6 moves
 SOKOBAN = problem_of(SokobanLevel(level="#######\n#@$ .##\n# $ . #\n#     #\n#######"))
+LOST = problem_of(SokobanLevel(level="#####\n#.  #\n#@$ #\n#####"))
 SUDOKU = problem_of(SudokuLevel(level="1 2 3 4\n3 4 1 2\n2 1 4 3\n. . . ."))
 
 
@@ -119,6 +122,7 @@ def test_who_acts_is_scored_as_the_planner(problem: Problem, reply: str, total: 
         (WALLED, '["D", "D"]', 0.2, {"team": 0, "format": 1, "legal": 1, "distance": 0}),
         (PATH, "[]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),
         (SOKOBAN, '["R", "R"]', 0.5 + 1.0, {"team": 0.5, "format": 1, "legal": 1, "potential": 1}),
+        (SOKOBAN, '["D"]', 0.0 + 1.0, {"team": 0, "format": 1, "legal": 1, "potential": 1}),  # no box has moved
         (SUDOKU, "[[4, 1, 4]]", 1.0, {"team": 0, "format": 1, "legal": 1, "edits": 1}),
         (SUDOKU, "[[1, 1, 1], [2, 2, 4]]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),  # givens
         (SUDOKU, "[[1,2,3,4],[3,4,1,2],[2,1,4,3],[0,0,0,0]]", 0.2, {"team": 0, "format": 1, "legal": 1, "progress": 0}),
@@ -148,7 +152,7 @@ def test_eq_3_alpha_weighs_the_team() -> None:
     assert rewards(PATH, "", '["R"]', alpha=0.0)[1].total == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("reply", "total"), [('["R"]', 1.0), ('["R", "R", "D", "D"]', 2.0), ("right", 0.0)])
+@pytest.mark.parametrize(("reply", "total"), [('["R", "L"]', 1.0), ('["R", "R", "D", "D"]', 2.0), ("x", 0.0)])
 def test_outcomes_alone_are_solved_and_the_format(reply: str, total: float) -> None:
     """B.6."""
     assert rewards(PATH, "", reply, shaping="outcome")[1].total == total
@@ -187,14 +191,111 @@ def test_a_proposal_leaves_the_position_as_it_is_and_what_comes_after_the_end_is
     assert explained(late[1]) == {"team": 1, "local": 0}
 
 
+class Looks(WorkflowNode):
+    """One agent, who is shown the position before its action is played."""
+
+    def process(self, context: Context) -> Any:
+        said, environment = AgentNode("A", "Act.", max_turns=1).process(context), Environment()
+        environment.observe("A")
+        environment.act("A", said)
+        return said
+
+
+def test_looking_is_nothing_done() -> None:
+    [found] = rewards(PATH, '["R"]', node=Looks("Looks"))
+    assert explained(found) == {"team": 0.25, "format": 1, "legal": 1, "shortest": 1}
+
+
 def test_boxes_in_corners_and_further_off() -> None:
     corner = problem_of(SokobanLevel(level="#####\n# .@#\n# $ #\n#   #\n#####"))
     stuck = rewards(corner, "", '["D", "D", "L", "L", "U", "R"]')[1]  # to the right wall, where no corner is
     assert explained(stuck)["deadlock"] == 1
-    lost = problem_of(SokobanLevel(level="#####\n#.  #\n#@$ #\n#####"))
-    into = rewards(lost, "", '["R"]')[1]  # against two walls
+    into = rewards(LOST, "", '["R"]')[1]  # against two walls
     assert explained(into) == {"team": 0, "format": 1, "legal": 1, "deadlock": 0}
     assert into.total == pytest.approx(0.2)
-    off = rewards(lost, '["R"]')[0]
+    one = problem_of(SokobanLevel(level="#######\n#$  . #\n# @$ .#\n#     #\n#######"))
+    other = rewards(one, "", '["R"]')[1]
+    assert explained(other)["deadlock"] == 1, "a box that was lost before is no turn's fault"
+    off = rewards(LOST, '["R"]')[0]
     assert explained(off) == {"team": 0, "format": 1, "legal": 1, "potential": 0}
     assert off.total == pytest.approx(0.2)
+
+
+OWN = "it neither acted nor proposed anything of its own"
+TEAM, ACTION, SAME = "not solved", "an action", "no cell holds another digit than before"
+
+
+@pytest.mark.parametrize(
+    ("problem", "proposed", "acted", "of_tool", "of_planner"),
+    [
+        (PATH, '["R"]', '["R"]', ["distance 4, then 3", ACTION, "legal", "distance 4, then 3"],
+         ["distance 4, then 3", ACTION, "legal", "on a shortest path"]),
+        (PATH, "[]", '["R", "L"]', ["distance 4, then 4", ACTION, "legal", "nothing was done"],
+         ["distance 4, then 4", ACTION, "legal", "off all shortest paths"]),
+        (PATH, '["R", "D"]', '["R", "R", "D", "D"]',
+         ["distance 4, then 3", ACTION, "move 2 of 2, D, leads into a wall or off the grid", "not all of it is legal"],
+         ["solved", ACTION, "legal", "on a shortest path"]),
+        (LOST, '["R"]', '["R"]', ["0 of 1 boxes on goals", ACTION, "legal", "potential -2, then -3"],
+         ["0 of 1 boxes on goals", ACTION, "legal", "a box is in a corner for good"]),
+        (SOKOBAN, '["R", "R"]', '["R", "R"]', ["1 of 2 boxes on goals", ACTION, "legal", "potential -4, then -2"],
+         ["1 of 2 boxes on goals", ACTION, "legal", "no box goes into a corner"]),
+        (SUDOKU, "[[4, 1, 4]]", "[[4, 1, 4], [4, 2, 3]]", [TEAM, ACTION, "legal", "all edits are legal"],
+         [TEAM, ACTION, "legal", "2 of 16 cells newly filled"]),
+        (SUDOKU, "[[1, 1, 1]]", "[[1, 1, 1]]", [TEAM, ACTION, "legal", SAME], [TEAM, ACTION, SAME, SAME]),
+    ],
+)  # fmt: skip
+def test_each_part_says_what_was_seen(
+    problem: Problem, proposed: str, acted: str, of_tool: list[str], of_planner: list[str]
+) -> None:
+    tool, planner = rewards(problem, proposed, acted)
+    assert [term.reason for term in tool.terms] == of_tool
+    assert [term.reason for term in planner.terms] == of_planner
+
+
+def test_an_agent_that_did_nothing_or_nothing_readable_is_told() -> None:
+    [found] = rewards(PATH, "x", adds=lambda said: '["R"]')
+    assert [term.reason for term in found.terms] == ["distance 4, then 4", OWN]
+    for shaping in ("dense", "outcome"):
+        unread = rewards(PATH, "right", shaping=shaping)[0].terms[1]
+        assert (unread.value, unread.reason) == (0, "no JSON: Expecting value: line 1 column 1 (char 0)")
+        assert rewards(PATH, '["R"]', shaping=shaping)[0].terms[1].reason == ACTION
+    assert [term.weight for term in rewards(PATH, "right")[0].terms] == [1.0, 0.1], "of the format alone"
+
+
+CODES = """
+import subprocess
+import sys
+
+from workflow import AgentNode, Message, Workflow, WorkflowNode
+
+
+class Codes(WorkflowNode):
+    def process(self, context):
+        said = AgentNode("Tool", "Write code.", max_turns=1).process(context)
+        subprocess.run([sys.executable, "-c", said.content], capture_output=True)
+        return Message(environment.propose("Tool", said).text, sender="Codes")
+
+
+workflow = Workflow("codes").add_node(Codes("Codes"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "legal", "reason"),
+    [("", 1, "legal"), ("raise SystemExit(1)", 0, "its code failed"), ("print('x' * 2**21)", 0, "its code failed")],
+)
+def test_a_tools_code_that_fails_makes_no_legal_edit(code: str, legal: float, reason: str) -> None:
+    """B.3: of Sudoku's tool, whether its code ran."""
+    reply = f"{code}\n####\n[[4, 1, 4]]"  # which Python reads, too
+
+    async def go(sandbox: Sandbox) -> Rewarded:
+        branching = Branching(jailed(sandbox, CODES, SUDOKU.question, game=begins(SUDOKU)))
+        decision = await branching.start()
+        assert isinstance(decision, Decision), decision
+        position = await branching.go_on(decision, Completion(text=reply))
+        found = await turn_reward(SUDOKU, decision, position, sandbox)
+        await branching.close()
+        return found
+
+    found = in_jail(go)
+    assert (found.terms[2].value, found.terms[2].reason) == (legal, reason)
