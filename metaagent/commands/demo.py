@@ -23,6 +23,7 @@ from metaagent.commands.run_settings import RunSettings
 from metaagent.demo import GOLD, PROBLEM, PROGRAM, REPLAY, text
 from metaagent.opening import open_sandbox
 from metaagent.terminal import ExitCode, block, code, heading, print_findings, print_run, print_transcript, stdout, tree
+from tasks import Problem
 
 
 def main(
@@ -62,7 +63,7 @@ async def _show(console: Console, program: tuple[str, str] | None = None) -> Exi
         heading(console, "Graph")
         console.print(tree(checked.graph))
         engine = ReplayEngine([ReplayEntry.model_validate_json(line) for line in text(REPLAY).splitlines()])
-        settings = RunSettings(gold=GOLD)
+        settings = RunSettings(graded=Problem(id="problem", question=PROBLEM, domain="math", gold=GOLD))
         report, run = await run_checked(
             source, PROBLEM, program=name, engine=engine, sandbox=sandbox, settings=settings
         )

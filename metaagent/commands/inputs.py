@@ -16,6 +16,7 @@ from metaagent.commands.recipe_option import commands_of, for_commands
 from metaagent.terminal import note, usage_error
 from recipes import recipe_path
 from tasks import DatasetError, Problem, read_task
+from workflow.checks import nearest
 
 if TYPE_CHECKING:
     from trainer.config import TrainConfig
@@ -124,3 +125,14 @@ def read_tasks(tasks: Sequence[str], limit: int | None) -> dict[str, list[Proble
             if other != task:
                 usage_error(f"{other} and {task} both have a problem {problem.id!r}. Fix: evaluate them one by one")
     return read
+
+
+def read_one_problem(task: str, wanted: str | None) -> Problem:
+    """The one of a task, `FORMAT:FILE`, that has this id; without an id the only one."""
+    problems = {problem.id: problem for problem in read_tasks([task], None)[task]}
+    only = next(iter(problems)) if len(problems) == 1 else None
+    found = problems.get(wanted or only or "")
+    if found is None:
+        said = f"{len(problems)} problems" if wanted is None else f"no problem {wanted!r}"
+        usage_error(f"{task} has {said}. Fix: --id {nearest(wanted or '', problems) or next(iter(problems))}")
+    return found

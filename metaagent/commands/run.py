@@ -1,7 +1,7 @@
 """Runs one program on one problem in the jail and reports how it ended, for people and as JSON.
 
 The one way in which `run`, `design --run` and `demo` run programs. It checks a program before it runs, grades the
-answer where a gold one is given, and never runs anything outside a jail.
+answer where there is something to grade it with, and never runs anything outside a jail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 
 from designer.check import check_program
 from engine import Engine, Run
-from metaagent.commands.inputs import read_problem, read_text
+from metaagent.commands.inputs import read_one_problem, read_problem, read_text
 from metaagent.commands.options import (
     LIMITS,
     SAMPLING,
@@ -36,7 +36,7 @@ from metaagent.commands.options import (
     validated,
 )
 from metaagent.commands.outputs import PAGE, TRACE, check_apart, check_output, open_output
-from metaagent.commands.run_notes import fix_of, notes_of, void_tokens
+from metaagent.commands.run_notes import actions_of, fix_of, notes_of, void_tokens
 from metaagent.commands.run_settings import RunSettings, given_to
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
@@ -53,6 +53,8 @@ from metaagent.terminal import (
 )
 from sandbox.host import JailSandbox
 from tasks import Problem, gold_is_readable, grade
+from tasks.environments import begins
+from trainer.credit import correctness
 from workflow.answers import math_answer
 from workflow.completion import Sampling, Usage
 from workflow.failures import Finding, ProgramRejected, stopped
@@ -148,19 +150,19 @@ async def run_checked(
             sink=noted,
             asking=asking,
             own_sampling=settings.own_sampling,
+            game=None if settings.graded is None else begins(settings.graded),
         )
     except asyncio.CancelledError:
         if not seen or not was_interrupted():
             raise
         run = _broken_off(seen)
-        report = _report(run, problem, program, engine, settings.gold)
+        report = _report(run, problem, program, engine, settings.graded)
         report.interrupted, report.failure, report.fix = True, None, ""
         return report, run
-    report = _report(run, problem, program, engine, settings.gold)
-    if settings.gold is not None and run.failure is None:
-        asked = Problem(id="problem", question=problem, domain="math", gold=settings.gold)
+    report = _report(run, problem, program, engine, settings.graded)
+    if settings.graded is not None and run.failure is None:
         try:
-            report.verdict = (await grade(asked, run.answer or "", sandbox)).verdict
+            report.verdict = await _verdict(settings.graded, run, sandbox)
         except asyncio.CancelledError:
             if not was_interrupted():
                 raise
@@ -168,7 +170,15 @@ async def run_checked(
     return report, run
 
 
-def _report(run: Run, problem: str, program: str, engine: Engine, gold: str | None) -> RunReport:
+async def _verdict(problem: Problem, run: Run, sandbox: JailSandbox) -> str:
+    """Of a game, of what agents did in it; else of the answer, whoever wrote it: a note says so."""
+    if problem.environment is not None:
+        value, reason, _ = await correctness(problem, run, sandbox)
+        return "correct" if value == 1 else reason
+    return (await grade(problem, run.answer or "", sandbox)).verdict
+
+
+def _report(run: Run, problem: str, program: str, engine: Engine, graded: Problem | None) -> RunReport:
     events = run.trace.events
     return RunReport(
         program=program,
@@ -176,7 +186,7 @@ def _report(run: Run, problem: str, program: str, engine: Engine, gold: str | No
         answer=final_answer(run.answer),
         message=run.answer,
         answer_from=run.answer_from,
-        gold=gold,
+        gold=None if graded is None else graded.gold,
         failure=run.failure,
         fix=fix_of(run.failure, program),
         notes=notes_of(run, problem, engine),
@@ -184,6 +194,7 @@ def _report(run: Run, problem: str, program: str, engine: Engine, gold: str | No
         agent_calls=len(run.trace.agent_turns),
         tool_calls=sum(isinstance(event, ToolCalled) for event in events),
         code_runs=sum(isinstance(event, CodeRan) for event in events),
+        actions=actions_of(run),
         usage=run.usage,
         usage_report=usage_report([run.trace]),
         duration_s=round(run.duration_s, 4),
@@ -221,12 +232,12 @@ async def run_file(
     """
     async with (
         open_engine(spec, settings.cache) as engine,
-        open_sandbox(settings.sandbox, grading=settings.gold is not None) as sandbox,
+        open_sandbox(settings.sandbox, grading=settings.graded is not None) as sandbox,
     ):
         settings = settings.as_replayed(engine)
         with LiveProgress("Checking") as progress:
-            if settings.gold is not None:
-                await check_gold(settings.gold, sandbox)
+            if settings.graded is not None and settings.graded.gold is not None:
+                await check_gold(settings.graded.gold, sandbox)
             checked = await check_program(source, sandbox, problem)
             if not checked.ok:
                 if site is not None:
@@ -289,6 +300,13 @@ def main(
     file: ProblemFile = None,
     engine: EngineSpec = None,
     gold: Annotated[str | None, typer.Option(help="Known answer (mathematics) to grade with.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT:FILE", help="Take the problem from this file, and what grades it: an answer, tests, a game."
+        ),
+    ] = None,
+    wanted: Annotated[str | None, typer.Option("--id", help="With --task: which problem, by its id.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write the trace here, line by line while it runs.", dir_okay=False)
     ] = None,
@@ -315,7 +333,16 @@ def main(
 
     Says which agent the answer came from, what it cost, and what went wrong if something did.
     """
-    text = read_problem(problem, file)
+    if task is not None and (problem, file, gold) == (None, None, None):
+        graded = read_one_problem(task, wanted)
+        text = graded.question
+    elif task is not None:
+        usage_error("the file of --task has the problem, and what grades it. Fix: leave out problem, --file and --gold")
+    elif wanted is not None:
+        usage_error("--id is for a file of problems. Fix: add --task FORMAT:FILE")
+    else:
+        text = read_problem(problem, file)
+        graded = None if gold is None else Problem(id="problem", question=text, domain="math", gold=gold)
     if not engine:
         usage_error("running needs an engine. Fix: add --engine SPEC (see --help), or set METAAGENT_ENGINE")
     limits = validated(
@@ -331,7 +358,7 @@ def main(
     )
     sampling = validated(Sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     settings = RunSettings(
-        limits=limits, sampling=sampling, seed=seed, given=given_to(ctx), gold=gold, sandbox=sandbox, cache=cache
+        limits=limits, sampling=sampling, seed=seed, given=given_to(ctx), graded=graded, sandbox=sandbox, cache=cache
     )
     source = read_text(program)
     check_apart(trace=trace, out=out)

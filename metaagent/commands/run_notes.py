@@ -10,7 +10,7 @@ from engine.replay import ReplayEngine
 from metaagent.terminal import one_line
 from workflow.completion import Completion
 from workflow.failures import Failure
-from workflow.trace import AgentTurn
+from workflow.trace import AgentTurn, EnvironmentStepped
 
 
 def fix_of(failure: Failure | None, program: str) -> str:
@@ -29,13 +29,18 @@ def fix_of(failure: Failure | None, program: str) -> str:
     return "" if "Fix: " in failure.message else "run `metaagent doctor`"
 
 
+def actions_of(run: Run) -> int:
+    """Done in a game; proposals are none."""
+    return sum(isinstance(event, EnvironmentStepped) and event.commit for event in run.trace.events)
+
+
 def notes_of(run: Run, problem: str, engine: Engine) -> list[str]:
     turns = run.trace.agent_turns
     empty, cut = empty_replies(turns), cut_replies(turns)
     notes = [*empty, *cut]
     if run.failure is None and run.answer is not None and not run.answer.strip():
         notes.append("the answer is empty" + ("" if empty else ": the program reported nothing. Fix: mend the program"))
-    elif run.answer is not None and run.answer_from is None:
+    elif run.answer is not None and run.answer_from is None and not actions_of(run):
         notes.append("no agent produced this answer: the program made it itself")
     said = (message["content"] for turn in turns for message in turn.messages)
     if turns and problem.strip() and not any(problem.strip() in text for text in said):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from engine import Engine
 from engine.replay import ReplayEngine
+from tasks import Problem
 from workflow.completion import Sampling
 from workflow.limits import Limits
 
@@ -21,7 +22,7 @@ SAMPLING_OPTIONS = {"temperature", "top_p", "max_tokens"}
 
 
 class RunSettings(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     limits: Limits = Limits()
     sampling: Sampling = Sampling()
@@ -30,8 +31,8 @@ class RunSettings(BaseModel):
     seed: int = 0
     given: frozenset[str] = frozenset()
     """Those of the settings, and fields of them, that somebody has set, and a recorded run does not change."""
-    gold: str | None = None
-    """Known answer of a math problem, to grade with."""
+    graded: Problem | None = None
+    """The problem, where there is something to grade with: a known answer, tests or a game, which is played then."""
     sandbox: str | None = None
     """Name of the sandbox; see `open_sandbox`."""
     cache: Path | None = None

@@ -31,7 +31,7 @@ class RunReport(BaseModel):
     """Agent in whose reply the answer was found."""
     gold: str | None = None
     verdict: str | None = None
-    """`correct`, `wrong`, ... where there is a gold answer."""
+    """`correct`, `wrong`, ... where there is something to grade with."""
     failure: Failure | None = None
     fix: str = ""
     notes: list[str] = []
@@ -40,6 +40,8 @@ class RunReport(BaseModel):
     agent_calls: int = 0
     tool_calls: int = 0
     code_runs: int = 0
+    actions: int = 0
+    """Done in a game, where the answer is no agent's but the last position, as a rule."""
     usage: Usage = Usage()
     usage_report: UsageReport = UsageReport()
     duration_s: float = 0.0
@@ -70,9 +72,9 @@ def print_run(console: Console, report: RunReport, *, transcribed: bool = False)
         block(console, report.output)
     heading(console, "Result")
     source = report.answer_from or Text("no agent (see the note)", style="yellow")
-    graded = f"{report.verdict} (gold {report.gold})" if report.verdict else ""
+    graded = (report.verdict or "") + (f" (gold {report.gold})" if report.verdict and report.gold is not None else "")
     calls = [_counted(report.agent_calls, "agent call"), _counted(report.tool_calls, "tool call")]
-    calls += [_counted(report.code_runs, "code run")]
+    calls += [_counted(report.code_runs, "code run"), _counted(report.actions, "action")]
     fields(
         console,
         [
@@ -80,7 +82,7 @@ def print_run(console: Console, report: RunReport, *, transcribed: bool = False)
             ("Failed", Text(failure_line(report.failure), style="red")),
             ("Fix", report.fix),
             ("Answer", _answer(report.answer)),
-            ("From", source if report.answer else ""),
+            ("From", source if report.answer and (report.answer_from or not report.actions) else ""),
             ("Graded", Text(graded, style="green" if report.verdict == "correct" else "red")),
             ("Usage", ", ".join([*filter(None, calls), totals(report.usage)])),
             ("Cache", cache_line(report.usage_report.total)),

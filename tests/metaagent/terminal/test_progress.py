@@ -18,6 +18,7 @@ from metaagent.commands.run import run_checked
 from metaagent.commands.run_settings import RunSettings
 from metaagent.opening import open_sandbox
 from metaagent.terminal import LiveProgress, RunReport, progress
+from tasks import Problem
 from workflow.completion import ChatMessage, Completion, CompletionRequest
 from workflow.trace import AgentTurn
 
@@ -162,7 +163,7 @@ def test_ctrl_c_while_the_answer_is_graded_keeps_the_run(monkeypatch: pytest.Mon
                 program="one.py",
                 engine=ReplayEngine([ReplayEntry(agent="A", completion=Completion(text="It is \\boxed{4}."))]),
                 sandbox=sandbox,
-                settings=RunSettings(gold="4"),
+                settings=RunSettings(graded=Problem(id="p", question="2 + 2?", domain="math", gold="4")),
             )
 
     monkeypatch.setattr("metaagent.commands.run.grade", never)

@@ -1,0 +1,118 @@
+"""`metaagent run --task` takes a problem of a file, plays its game, and grades by what the file has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import document, invoke
+
+from tasks import Problem
+from tasks.environments import problem_of
+from tasks.problems import CallTest, CallTests, PlanPathLevel
+
+PLAYER = """\
+from workflow import AgentNode, Workflow
+planner = Workflow("Plan").add_node(AgentNode("Planner", "Play.", max_turns=1))
+seen = environment.observe("Planner")
+while not seen.done:
+    seen = environment.act("Planner", planner.run(f"{question} {seen.text}"))
+answer = seen.text
+"""
+ALONE = """\
+from workflow import AgentNode, Workflow
+workflow = Workflow("w").add_node(AgentNode("Solver", "Answer.", max_turns=1))
+"""
+GAME = problem_of(PlanPathLevel(level="@..\n.#.\n..G"))
+HALF = Problem(id="half", question="What is 1/2?", domain="math", gold="0.5")
+CODE = Problem(
+    id="twice", question="Write f.", domain="code", tests=CallTests(fn_name="f", tests=[CallTest(args=[2], expected=4)])
+)
+WHOLE, RIGHT, DOWN = '["R", "R", "D", "D"]', '#### ["R", "R"]', '#### ["D", "D"]'
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path) -> None:
+    Path("player.py").write_text(PLAYER)
+    Path("alone.py").write_text(ALONE)
+    Path("all.jsonl").write_text("".join(each.model_dump_json() + "\n" for each in (GAME, HALF, CODE)))
+    Path("one.jsonl").write_text(HALF.model_dump_json() + "\n")
+
+
+def said(*replies: str, agent: str = "Solver") -> str:
+    lines = (json.dumps({"agent": agent, "reply": reply}) for reply in replies)
+    Path("replies.jsonl").write_text("\n".join(lines) + "\n")
+    return "replay:replies.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("replies", "code", "verdict"),
+    [
+        ((RIGHT, DOWN), 0, "correct"),
+        ((RIGHT, RIGHT, RIGHT, RIGHT), 1, "not solved, 4 actions"),
+        (("none",) * 4, 1, "not solved, 4 actions"),
+    ],
+)
+def test_a_level_is_played_and_its_trace_again(replies: tuple[str, ...], code: int, verdict: str) -> None:
+    game = ("run", "player.py", "--task", "problems:all.jsonl", "--id", GAME.id, "--json")
+    found = invoke(*game, "-e", said(*replies, agent="Planner"), "--trace", "t.jsonl")
+    assert (found.exit_code, document(found)["verdict"], document(found)["gold"]) == (code, verdict, None)
+    assert (document(found)["actions"], document(found)["notes"]) == (len(replies), []), (
+        "whose answer it is, is no matter"
+    )
+    again = document(invoke(*game, "-e", "replay:t.jsonl"))
+    assert (again["failure"], again["verdict"], again["answer"]) == (None, verdict, document(found)["answer"])
+
+
+def test_a_level_is_solved_by_agents_and_no_program() -> None:
+    Path("player.py").write_text(
+        PLAYER.replace('"Planner", planner.run(f"{question} {seen.text}")', f'"Planner", {WHOLE!r}')
+    )
+    found = document(
+        invoke(
+            "run",
+            "player.py",
+            "--task",
+            "problems:all.jsonl",
+            "--id",
+            GAME.id,
+            "-e",
+            said("x", agent="Planner"),
+            "--json",
+        )
+    )
+    assert (found["failure"], found["verdict"]) == (None, "action 1 of 1 stands in no agent's reply")
+    assert document(
+        invoke("run", "alone.py", "--task", "problems:all.jsonl", "--id", GAME.id, "-e", said(RIGHT), "--json")
+    )["verdict"] == "not solved"  # fmt: skip
+
+
+def test_answers_and_code_are_graded_by_what_the_file_has() -> None:
+    shown = invoke("run", "alone.py", "--task", "problems:all.jsonl", "--id", "half", "-e", said(r"\boxed{1/2}"))
+    assert (shown.exit_code, "correct (gold 0.5)" in shown.stdout) == (0, True)
+    only = invoke("run", "alone.py", "--task", "problems:one.jsonl", "-e", said(r"\boxed{1/3}"))
+    assert (only.exit_code, "wrong (gold 0.5)" in only.stdout) == (1, True)
+    for code, told in (("2 * x", "correct"), ("x", "0 of 1 tests passed")):
+        engine = said(f"<solution>\ndef f(x):\n    return {code}\n</solution>")
+        shown = invoke("run", "alone.py", "--task", "problems:all.jsonl", "--id", "twice", "-e", engine)
+        assert f"Graded  {told}\n" in shown.stdout, shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--task", "problems:all.jsonl"), f"problems:all.jsonl has 3 problems. Fix: --id {GAME.id}"),
+        (("--task", "problems:all.jsonl", "--id", "hal"), "has no problem 'hal'. Fix: --id half"),
+        (("--task", "problems:all.jsonl", "--id", "zzz"), f"has no problem 'zzz'. Fix: --id {GAME.id}"),
+        (("--task", "problems:one.jsonl", "1/2?"), "Fix: leave out problem, --file and --gold"),
+        (("--task", "problems:one.jsonl", "--gold", "1"), "Fix: leave out problem, --file and --gold"),
+        (("1/2?", "--id", "half"), "Fix: add --task FORMAT:FILE"),
+        (("--task", "one.jsonl"), "one.jsonl"),
+        (("--task", "problems:gone.jsonl"), "gone.jsonl"),
+    ],
+)
+def test_what_does_not_go_together_is_told_before_anything_is_run(given: tuple[str, ...], told: str) -> None:
+    found = invoke("run", "alone.py", *given, "-e", said("x"))
+    assert found.exit_code == 2
+    assert told in found.stderr
