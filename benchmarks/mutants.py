@@ -2,9 +2,9 @@
 
     make mutants    (python -m benchmarks.mutants [--modules 'trainer.credit*'] [--write])
 
-Hours; what is done is not done again. mutmut works in the folder `mutants/`; what it changes and with which tests is in
-`pyproject.toml`. With --write the survivors go into `docs/mutants.md`. Judges none of them: some change nothing that
-can be seen.
+Hours; what is done is not done again, unless --modules names it. mutmut works in the folder `mutants/`; what it changes
+and with which tests is in `pyproject.toml`. With --write the survivors go into `docs/mutants.md`. Judges none of them:
+some change nothing that can be seen.
 """
 
 from __future__ import annotations
