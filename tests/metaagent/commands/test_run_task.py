@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 from command_line import document, invoke
 
+from sandbox import ProcessSandbox
 from tasks import Problem
 from tasks.environments import problem_of
 from tasks.problems import CallTest, CallTests, PlanPathLevel
+from trainer.config import RolloutConfig
+from trainer.credit import paper_reward, turn_reward
+from trainer.rollout import Rollout
+from trainer.trees import QuestionTree
+from workflow.completion import Completion, CompletionRequest
+from workflow.trace import EnvironmentStepped, Trace
 
 PLAYER = """\
 from workflow import AgentNode, Workflow
@@ -116,3 +124,44 @@ def test_what_does_not_go_together_is_told_before_anything_is_run(given: tuple[s
     found = invoke("run", "alone.py", *given, "-e", said("x"))
     assert found.exit_code == 2
     assert told in found.stderr
+
+
+class Guessing:
+    """Each candidate is another move."""
+
+    name = "guessing"
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        number = request.sampling.seed or 0
+        return Completion(
+            text=f'#### ["{"URD"[number % 3]}"]', token_ids=[number % 3], prompt_token_ids=[3], logprobs=[-1.0]
+        )
+
+    async def close(self) -> None: ...
+
+
+def test_a_training_run_with_candidates_is_played_again_as_it_went_on(tmp_path: Path) -> None:
+    async def step() -> list[QuestionTree]:
+        branching = {"candidates": 3, "turns": 4, "score": "turn"}
+        config = RolloutConfig.model_validate({"designs": 1, "executions": 1, "branching": branching})
+        async with ProcessSandbox() as sandbox:
+            rollout = Rollout(
+                config=config, designer=Guessing(), executor=Guessing(), sandbox=sandbox, reward=paper_reward,
+                turn_reward=turn_reward, program=PLAYER,
+            )  # fmt: skip
+            return await rollout.step([GAME], 0, tmp_path / "traces")
+
+    [tree] = asyncio.run(step())
+    [run] = tree.executions
+    assert len(run.candidates) > len([each for each in run.candidates if each.chosen]) > 1
+    [path] = (tmp_path / "traces").rglob("*execution*.jsonl")
+    game = ("run", "player.py", "--task", "problems:all.jsonl", "--id", GAME.id, "--json")
+    again = document(invoke(*game, "-e", f"replay:{path}", "--trace", "again.jsonl"))
+    assert (again["failure"], again["notes"]) == (None, [])
+    assert again["agent_calls"] == len([each for each in run.candidates if each.chosen])
+
+    def steps(file: Path) -> list[tuple[str, str, str]]:
+        trace = Trace.from_lines(file.read_text().splitlines(True))
+        return [(each.text, each.before, each.after) for each in trace.events if isinstance(each, EnvironmentStepped)]
+
+    assert steps(Path("again.jsonl")) == steps(path) != []
