@@ -83,6 +83,7 @@ SPECS: dict[str, Spec] = {
     "one line": lines(Steps.single(1), [Series(name=HOSTILE[2], values=[1.0])], bounds=(0, 1)),
     "many steps": lines(Steps.single(100), [Series(name="a", values=[1.0, None] * 50)]),
     "logarithmic": lines(Steps.single(4), [Series(name="gap", values=[1e-6, 0.0, -1.0, 1e-3])], log=True),
+    "many lines": lines(Steps.single(2), [Series(name=f"{n}", values=[0.1, 0.2]) for n in range(25)]),
     "no steps": lines(Steps.single(0), []),
     "stacked": stacked(ROUTED, named([0.1, None, math.nan, 0.2]), bounds=(0, 1)),
     "bars": bars([Bar(group=name, series=name, value=0.5, low=0.4, high=0.6) for name in HOSTILE]),
@@ -208,6 +209,16 @@ def test_one_series_is_named_by_its_axis_several_by_a_legend() -> None:
     several = lines(Steps.single(2), two)["layer"][0]["encoding"]
     assert several["y"]["axis"]["title"] is None
     assert several["color"]["legend"]["columns"] == 2
+
+
+def test_more_lines_than_colours_are_told_apart_by_dashes() -> None:
+    for count, dashed in ((2, 1), (len(SERIES), 1), (len(SERIES) + 2, 2), (3 * len(SERIES), 3)):
+        series = [Series(name=f"arm {number}", values=[0.1, 0.2]) for number in range(count)]
+        encoding = lines(Steps.single(2), series)["layer"][0]["encoding"]
+        drawn = encoding.get("strokeDash", {"scale": {"range": [[1, 0]] * count}})["scale"]["range"]
+        assert len({str(dash) for dash in drawn}) == dashed
+        looks = zip(encoding["color"]["scale"]["range"], map(str, drawn), strict=True)
+        assert len(set(looks)) == count
 
 
 def test_the_background_says_which_role_learns() -> None:

@@ -26,6 +26,8 @@ FEW = 60
 SEAM = 0.0015
 """Of the width of a chart: half a pixel."""
 SHADES = {"designer": DESIGNER, "executor": EXECUTOR}
+DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2])
+"""Of the first lines, of as many as there are colours; of the next ones; and of those behind them."""
 SHADE = 0.13
 
 
@@ -124,6 +126,8 @@ def lines(
         "y": value_axis("y", value_title or _only(names), bounds, log=log, values=[row["y"] for row in rows]),
         "color": coloured(names, _colours(series)),
     }
+    if len(names) > len(SERIES):
+        encoding |= _dashed(names, encoding["color"])
     few = len(rows) <= FEW * len(names)
     mark: Spec = {"type": "line", "strokeWidth": 1.7, "invalid": "break-paths-filter-domains", "aria": False}
     mark |= {"point": {"size": 20, "filled": True}} if few else {}
@@ -174,6 +178,17 @@ def stacked(
 def _only(names: Sequence[str]) -> str:
     """The name that no legend says."""
     return names[0] if len(names) == 1 else ""
+
+
+def _dashed(names: Sequence[str], colour: Spec) -> Spec:
+    """Lines of which more are to be told apart than there are colours."""
+    legend = colour["legend"] | {"symbolType": "stroke", "symbolSize": 300}
+    scale = {
+        "domain": list(names),
+        "range": [DASHES[place // len(SERIES) % len(DASHES)] for place in range(len(names))],
+    }
+    dash = {"field": "name", "type": "nominal", "scale": scale, "legend": legend}
+    return {"color": colour | {"legend": legend}, "strokeDash": dash}
 
 
 def _colours(series: Sequence[Series]) -> list[str]:
