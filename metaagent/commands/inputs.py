@@ -4,6 +4,7 @@ error, and so does what is not installed."""
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 import warnings
 from collections.abc import Collection, Sequence
@@ -16,6 +17,7 @@ from metaagent.commands.recipe_option import commands_of, for_commands
 from metaagent.terminal import note, usage_error
 from recipes import recipe_path
 from tasks import DatasetError, Problem, read_task
+from trainer.disk import check_ids
 from workflow.checks import nearest
 
 if TYPE_CHECKING:
@@ -129,10 +131,14 @@ def read_tasks(tasks: Sequence[str], limit: int | None) -> dict[str, list[Proble
 
 def read_one_problem(task: str, wanted: str | None) -> Problem:
     """The one of a task, `FORMAT:FILE`, that has this id; without an id the only one."""
-    problems = {problem.id: problem for problem in read_tasks([task], None)[task]}
-    only = next(iter(problems)) if len(problems) == 1 else None
-    found = problems.get(wanted or only or "")
-    if found is None:
+    problems = read_tasks([task], None)[task]
+    try:
+        check_ids(problems)
+    except ValueError as error:
+        usage_error(f"{task}: {error}")
+    found = [each for each in problems if wanted is None or each.id == wanted]
+    if len(found) != 1:
         said = f"{len(problems)} problems" if wanted is None else f"no problem {wanted!r}"
-        usage_error(f"{task} has {said}. Fix: --id {nearest(wanted or '', problems) or next(iter(problems))}")
-    return found
+        some = nearest(wanted or "", [each.id for each in problems]) or problems[0].id
+        usage_error(f"{task} has {said}. Fix: --id with one of its ids, such as {shlex.quote(some)}")
+    return found[0]

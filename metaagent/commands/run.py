@@ -36,7 +36,7 @@ from metaagent.commands.options import (
     validated,
 )
 from metaagent.commands.outputs import PAGE, TRACE, check_apart, check_output, open_output
-from metaagent.commands.run_notes import actions_of, fix_of, notes_of, void_tokens
+from metaagent.commands.run_notes import actions_of, fix_of, no_answer, notes_of, void_tokens
 from metaagent.commands.run_settings import RunSettings, given_to
 from metaagent.opening import open_engine, open_sandbox
 from metaagent.serving_pages import viewing
@@ -52,10 +52,11 @@ from metaagent.terminal import (
     usage_error,
 )
 from sandbox.host import JailSandbox
-from tasks import Problem, gold_is_readable, grade
+from tasks import Problem, gold_is_readable
 from tasks.environments import begins
 from trainer.credit import correctness
-from workflow.answers import math_answer
+from workflow import answers
+from workflow.answers import Domain, math_answer
 from workflow.completion import Sampling, Usage
 from workflow.failures import Finding, ProgramRejected, stopped
 from workflow.limits import Limits
@@ -162,7 +163,9 @@ async def run_checked(
     report = _report(run, problem, program, engine, settings.graded)
     if settings.graded is not None and run.failure is None:
         try:
-            report.verdict = await _verdict(settings.graded, run, sandbox)
+            value, reason, _ = await correctness(settings.graded, run, sandbox)
+            report.verdict = "correct" if value == 1 else reason
+            report.notes += no_answer(reason, settings.graded.domain)
         except asyncio.CancelledError:
             if not was_interrupted():
                 raise
@@ -170,20 +173,12 @@ async def run_checked(
     return report, run
 
 
-async def _verdict(problem: Problem, run: Run, sandbox: JailSandbox) -> str:
-    """Of a game, of what agents did in it; else of the answer, whoever wrote it: a note says so."""
-    if problem.environment is not None:
-        value, reason, _ = await correctness(problem, run, sandbox)
-        return "correct" if value == 1 else reason
-    return (await grade(problem, run.answer or "", sandbox)).verdict
-
-
 def _report(run: Run, problem: str, program: str, engine: Engine, graded: Problem | None) -> RunReport:
-    events = run.trace.events
+    events, actions = run.trace.events, actions_of(run)
     return RunReport(
         program=program,
         engine=engine.name,
-        answer=final_answer(run.answer),
+        answer=run.answer if actions else final_answer(run.answer, None if graded is None else graded.domain),
         message=run.answer,
         answer_from=run.answer_from,
         gold=None if graded is None else graded.gold,
@@ -194,7 +189,7 @@ def _report(run: Run, problem: str, program: str, engine: Engine, graded: Proble
         agent_calls=len(run.trace.agent_turns),
         tool_calls=sum(isinstance(event, ToolCalled) for event in events),
         code_runs=sum(isinstance(event, CodeRan) for event in events),
-        actions=actions_of(run),
+        actions=actions,
         usage=run.usage,
         usage_report=usage_report([run.trace]),
         duration_s=round(run.duration_s, 4),
@@ -286,11 +281,12 @@ def _refused(program: str, engine: str, findings: list[Finding]) -> RunReport:
     return RunReport(program=program, engine=engine, findings=findings, failure=ProgramRejected(findings).record())
 
 
-def final_answer(text: str | None) -> str | None:
-    """What a final message answers: its box, else its solution, else all of it."""
+def final_answer(text: str | None, domain: Domain | None = None) -> str | None:
+    """What a final message answers, as it is graded; without a domain its box, else its solution. Else all of it."""
     if text is None:
         return None
-    return math_answer(text) or solution_block(text) or text
+    read = answers.final_answer(text, domain) if domain else math_answer(text) or solution_block(text)
+    return read or text
 
 
 def main(

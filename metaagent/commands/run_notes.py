@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
 from engine import Engine, Run
 from engine.replay import ReplayEngine
 from metaagent.terminal import one_line
+from workflow.answers import Domain
 from workflow.completion import Completion
 from workflow.failures import Failure
 from workflow.trace import AgentTurn, EnvironmentStepped
+
+_NO_GAME = re.compile(r"'NoneType' object has no attribute '(?:observe|act|propose)'")
 
 
 def fix_of(failure: Failure | None, program: str) -> str:
@@ -23,6 +27,8 @@ def fix_of(failure: Failure | None, program: str) -> str:
         return f"raise it with --{kind.replace('_', '-')}, or make the program do less"
     if failure.kind == "program_failed":
         line = failure.fields.get("line")
+        if _NO_GAME.search(failure.message):
+            return "`environment` is None without a game: run the program with --task FORMAT:FILE, whose problem is one"
         return f"mend {program}" + (f", line {line}" if line else "")
     if failure.kind == "engine_failed":
         return "" if "Fix: " in failure.message else "see that the engine is up; `metaagent doctor` shows what is set"
@@ -30,17 +36,20 @@ def fix_of(failure: Failure | None, program: str) -> str:
 
 
 def actions_of(run: Run) -> int:
-    """Done in a game; proposals are none."""
-    return sum(isinstance(event, EnvironmentStepped) and event.commit for event in run.trace.events)
+    """Done in a game that was under way; proposals are none."""
+    steps = (event for event in run.trace.events if isinstance(event, EnvironmentStepped))
+    return sum(step.commit and step.before != step.after for step in steps)
 
 
 def notes_of(run: Run, problem: str, engine: Engine) -> list[str]:
     turns = run.trace.agent_turns
     empty, cut = empty_replies(turns), cut_replies(turns)
     notes = [*empty, *cut]
-    if run.failure is None and run.answer is not None and not run.answer.strip():
+    if actions_of(run):  # the game says what came of it, and agents are shown positions
+        problem = ""
+    elif run.failure is None and run.answer is not None and not run.answer.strip():
         notes.append("the answer is empty" + ("" if empty else ": the program reported nothing. Fix: mend the program"))
-    elif run.answer is not None and run.answer_from is None and not actions_of(run):
+    elif run.answer is not None and run.answer_from is None:
         notes.append("no agent produced this answer: the program made it itself")
     said = (message["content"] for turn in turns for message in turn.messages)
     if turns and problem.strip() and not any(problem.strip() in text for text in said):
@@ -48,6 +57,12 @@ def notes_of(run: Run, problem: str, engine: Engine) -> list[str]:
     if isinstance(engine, ReplayEngine) and run.failure is None and engine.unused():
         notes.append(f"{len(engine.unused())} recorded replies were not asked for")
     return notes
+
+
+def no_answer(reason: str, domain: Domain) -> list[str]:
+    """One line where a message has nothing that could be graded."""
+    place = {"math": "\\boxed{}", "code": "<solution></solution>", "game": "a list behind ####"}[domain]
+    return [f"nothing of the answer can be graded. Fix: have it written in {place}"] if reason == "no_answer" else []
 
 
 def void_tokens(tokens: int | None, calls: float, counted: float) -> list[str]:

@@ -58,7 +58,8 @@ class RunReport(BaseModel):
         if self.failure is not None:
             return FAILURE_CODES[self.failure.kind]
         empty = self.answer is not None and not self.answer.strip()
-        return ExitCode.BAD if empty or self.verdict not in (None, "correct") else ExitCode.OK
+        bad = empty if self.verdict is None else self.verdict != "correct"
+        return ExitCode.BAD if bad else ExitCode.OK
 
 
 def print_run(console: Console, report: RunReport, *, transcribed: bool = False) -> None:

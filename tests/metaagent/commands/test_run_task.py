@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import document, invoke
@@ -12,7 +13,7 @@ from command_line import document, invoke
 from sandbox import ProcessSandbox
 from tasks import Problem
 from tasks.environments import problem_of
-from tasks.problems import CallTest, CallTests, PlanPathLevel
+from tasks.problems import CallTest, CallTests, PlanPathLevel, SokobanLevel
 from trainer.config import RolloutConfig
 from trainer.credit import paper_reward, turn_reward
 from trainer.rollout import Rollout
@@ -37,6 +38,7 @@ HALF = Problem(id="half", question="What is 1/2?", domain="math", gold="0.5")
 CODE = Problem(
     id="twice", question="Write f.", domain="code", tests=CallTests(fn_name="f", tests=[CallTest(args=[2], expected=4)])
 )
+SUCH = "Fix: --id with one of its ids, such as"
 WHOLE, RIGHT, DOWN = '["R", "R", "D", "D"]', '#### ["R", "R"]', '#### ["D", "D"]'
 
 
@@ -110,9 +112,18 @@ def test_answers_and_code_are_graded_by_what_the_file_has() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (("--task", "problems:all.jsonl"), f"problems:all.jsonl has 3 problems. Fix: --id {GAME.id}"),
-        (("--task", "problems:all.jsonl", "--id", "hal"), "has no problem 'hal'. Fix: --id half"),
-        (("--task", "problems:all.jsonl", "--id", "zzz"), f"has no problem 'zzz'. Fix: --id {GAME.id}"),
+        (
+            ("--task", "problems:all.jsonl"),
+            f"all.jsonl has 3 problems. {SUCH} {GAME.id}",
+        ),
+        (
+            ("--task", "problems:all.jsonl", "--id", "hal"),
+            f"has no problem 'hal'. {SUCH} half",
+        ),
+        (
+            ("--task", "problems:all.jsonl", "--id", "zzz"),
+            f"has no problem 'zzz'. {SUCH} {GAME.id}",
+        ),
         (("--task", "problems:one.jsonl", "1/2?"), "Fix: leave out problem, --file and --gold"),
         (("--task", "problems:one.jsonl", "--gold", "1"), "Fix: leave out problem, --file and --gold"),
         (("1/2?", "--id", "half"), "Fix: add --task FORMAT:FILE"),
@@ -165,3 +176,67 @@ def test_a_training_run_with_candidates_is_played_again_as_it_went_on(tmp_path: 
         return [(each.text, each.before, each.after) for each in trace.events if isinstance(each, EnvironmentStepped)]
 
     assert steps(Path("again.jsonl")) == steps(path) != []
+
+
+def graded(problem: Problem, reply: str, program: str = "alone.py", agent: str = "Solver") -> dict[str, Any]:
+    Path("own.jsonl").write_text(problem.model_dump_json() + "\n")
+    task = ("run", program, "--task", "problems:own.jsonl", "-e", said(*[reply] * 4, agent=agent), "--json")
+    return document(invoke(*task))
+
+
+SOLUTION = "<solution>\ndef f(x):\n    return 2 * x\n</solution>"
+
+
+@pytest.mark.parametrize(
+    ("problem", "reply", "answer", "verdict"),
+    [
+        (CODE, r"So \boxed{f(x) = 2x}." + SOLUTION, "def f(x):\n    return 2 * x", "correct"),
+        (CODE, "It is \\boxed{7}\n```python\ndef f(x):\n    return 4\n```", "def f(x):\n    return 4", "correct"),
+        (GAME, '\\boxed{7}\n#### ["R"]', '["R"]', "not solved"),
+        (HALF, "<solution>0.5</solution>", "<solution>0.5</solution>", "no_answer"),
+        (HALF, "0.5", "0.5", "no_answer"),
+    ],
+)
+def test_the_answer_is_what_is_graded(problem: Problem, reply: str, answer: str, verdict: str) -> None:
+    found = graded(problem, reply)
+    assert (found["answer"], found["verdict"], found["message"]) == (answer, verdict, reply)
+    told = [note for note in found["notes"] if "can be graded. Fix: have it written in \\boxed{}" in note]
+    assert len(told) == (verdict == "no_answer")
+
+
+def test_two_problems_of_one_id_are_refused() -> None:
+    line = {"problem": "What?", "answer": "7", "id": 3}
+    Path("twice.jsonl").write_text(json.dumps(line) + "\n" + json.dumps({**line, "answer": "8"}) + "\n")
+    for more in ((), ("--id", "aime/3")):
+        found = invoke("run", "alone.py", "--task", "aime:twice.jsonl", *more, "-e", said(r"\boxed{7}"))
+        assert (found.exit_code, "have the id 'aime/3'" in found.stderr) == (2, True), found.stderr
+
+
+def test_what_a_game_came_to_counts_and_not_what_the_program_says_then() -> None:
+    Path("player.py").write_text(PLAYER.replace("answer = seen.text", 'answer = ""'))
+    Path("one.jsonl").write_text(GAME.model_dump_json() + "\n")
+    found = invoke(
+        "run", "player.py", "--task", "problems:one.jsonl", "-e", said(RIGHT, DOWN, agent="Planner"), "--json"
+    )
+    assert (found.exit_code, document(found)["verdict"], document(found)["notes"]) == (0, "correct", [])
+
+
+def test_positions_of_walls_are_shown_whole() -> None:
+    level = problem_of(SokobanLevel(level="#####\n#@$.#\n#####"))
+    found = graded(level, '#### ["R"]', "player.py", "Planner")
+    assert (found["verdict"], found["actions"]) == ("correct", 1)
+    assert found["answer"] == found["message"]
+    assert "#####" in found["answer"]
+
+
+def test_an_answer_that_no_agent_gave_is_not_correct() -> None:
+    Path("own.py").write_text(ALONE.replace("workflow = ", "w = ") + 'w.run("1/2?")\nanswer = r"\\boxed{0.5}"\n')
+    for asked in (("--task", "problems:one.jsonl"), ("What is 1/2?", "--gold", "0.5")):
+        found = invoke("run", "own.py", *asked, "-e", said("It is 3."), "--json")
+        assert (found.exit_code, document(found)["verdict"]) == (1, "the answer stands in no agent's reply")
+
+
+def test_a_program_that_misses_its_game_is_told_how_to_get_one() -> None:
+    found = document(invoke("run", "player.py", "Play.", "-e", said("x"), "--json"))
+    assert found["failure"]["kind"] == "program_failed"
+    assert "--task FORMAT:FILE" in found["fix"]

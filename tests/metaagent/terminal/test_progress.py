@@ -166,7 +166,7 @@ def test_ctrl_c_while_the_answer_is_graded_keeps_the_run(monkeypatch: pytest.Mon
                 settings=RunSettings(graded=Problem(id="p", question="2 + 2?", domain="math", gold="4")),
             )
 
-    monkeypatch.setattr("metaagent.commands.run.grade", never)
+    monkeypatch.setattr("metaagent.commands.run.correctness", never)
     report, run = asyncio.run(ran())
     assert (report.interrupted, report.answer, report.verdict, run.failure) == (True, "4", None, None)
     assert report.exit_code == 130
