@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tasks import Problem
-from trainer.credit.advantages import ROLES, credited, outcomes, samples_by_policy, silent_groups
+from trainer.credit.advantages import ROLES, credited, outcomes, samples_by_policy, silent_by_agent, silent_groups
 from trainer.credit.rules import RuleName
 from trainer.samples import Coordinates, Trajectory
 from trainer.trees import DesignResult, Execution, QuestionTree
@@ -190,3 +190,10 @@ def test_agents_with_policies_of_their_own_are_learned_from_by_these() -> None:
     assert {name: len(samples) for name, samples in apart.items()} == {"d": 2, "e": 5, "one": 1}
     assert [sample.policy for sample in apart["one"]] == ["one"]
     assert sorted(sample.advantage for sample in [*apart["e"], *apart["one"]]) == sorted(s.advantage for s in plain)
+
+
+def test_an_agent_is_silent_where_none_of_its_replies_has_an_advantage() -> None:
+    middle_last = tree([[0.0, 1.0, 0.5]], [[1, 2, 1]])  # the last run's advantage is 0, and it is no silent group
+    assert silent_by_agent([middle_last], "single-agent") == {"agent0": 0.0, "agent1": 0.0}
+    assert silent_by_agent([tree([[0.5, 0.5]], [[1, 2]])], "single-agent") == {"agent0": 1.0, "agent1": 1.0}
+    assert silent_by_agent([], "single-agent") == {}

@@ -173,6 +173,7 @@ def test_at_most_ten_tests_of_a_reply_count() -> None:
         (HALF, "Reasoner", r"\boxed{0.5}", 2.0),
         (HALF, "Reasoner", r"\boxed{7}", 1.0),
         (HALF, "Tool", "none", 0.0),
+        (HALF, "Tool", fenced("print(7)"), 1.0),
         (INTERVAL, "Reasoner", r"\boxed{[1,2)}", 2.0),
         (SQUARE, "Coder", fenced("print(int(input()) * 2)"), 1.0),
         (SQUARE, "Coder", fenced("print(int(input()) ** 2)"), 2.0),

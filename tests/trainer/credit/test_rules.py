@@ -281,6 +281,9 @@ def test_zero_variance_counts_questions_that_teach_a_rule_nothing() -> None:
         ("agent-turn", "designer"): (2, 3),
         ("agent-turn", "executor"): (1, 3),
     }
+    ends_in_the_middle = designer([[0.0], [1.0], [0.5]])
+    assert designer_tree(ends_in_the_middle)[-1] == 0.0
+    assert zero_variance(ends_in_the_middle, "designer") == (0, 1), "its last advantage alone is 0"
     assert zero_variance([], "designer") == (0, 0)
     assert zero_variance(played, "executor") == (1, 3)
 
