@@ -183,7 +183,7 @@ def _report(run: Run, problem: str, program: str, engine: Engine, graded: Proble
         answer_from=run.answer_from,
         gold=None if graded is None else graded.gold,
         failure=run.failure,
-        fix=fix_of(run.failure, program),
+        fix=fix_of(run.failure, program, plays=graded is not None and graded.environment is not None),
         notes=notes_of(run, problem, engine),
         output=run.output,
         agent_calls=len(run.trace.agent_turns),

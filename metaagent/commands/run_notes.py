@@ -17,7 +17,8 @@ from workflow.trace import AgentTurn, EnvironmentStepped
 _NO_GAME = re.compile(r"'NoneType' object has no attribute '(?:observe|act|propose)'")
 
 
-def fix_of(failure: Failure | None, program: str) -> str:
+def fix_of(failure: Failure | None, program: str, *, plays: bool = False) -> str:
+    """`plays` says whether there was a game."""
     if failure is None:
         return ""
     if failure.kind == "limit_exceeded":
@@ -27,7 +28,7 @@ def fix_of(failure: Failure | None, program: str) -> str:
         return f"raise it with --{kind.replace('_', '-')}, or make the program do less"
     if failure.kind == "program_failed":
         line = failure.fields.get("line")
-        if _NO_GAME.search(failure.message):
+        if not plays and _NO_GAME.search(failure.message):
             return "`environment` is None without a game: run the program with --task FORMAT:FILE, whose problem is one"
         return f"mend {program}" + (f", line {line}" if line else "")
     if failure.kind == "engine_failed":

@@ -240,3 +240,5 @@ def test_a_program_that_misses_its_game_is_told_how_to_get_one() -> None:
     found = document(invoke("run", "player.py", "Play.", "-e", said("x"), "--json"))
     assert found["failure"]["kind"] == "program_failed"
     assert "--task FORMAT:FILE" in found["fix"]
+    Path("player.py").write_text(PLAYER + "nothing = None\nnothing.act()\n")
+    assert graded(GAME, RIGHT, "player.py", "Planner")["fix"] == "mend player.py, line 8"
