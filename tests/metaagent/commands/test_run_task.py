@@ -39,6 +39,7 @@ CODE = Problem(
     id="twice", question="Write f.", domain="code", tests=CallTests(fn_name="f", tests=[CallTest(args=[2], expected=4)])
 )
 SUCH = "Fix: --id with one of its ids, such as"
+BOX = "#####\n#@$.#\n#####"
 WHOLE, RIGHT, DOWN = '["R", "R", "D", "D"]', '#### ["R", "R"]', '#### ["D", "D"]'
 
 
@@ -222,11 +223,27 @@ def test_what_a_game_came_to_counts_and_not_what_the_program_says_then() -> None
 
 
 def test_positions_of_walls_are_shown_whole() -> None:
-    level = problem_of(SokobanLevel(level="#####\n#@$.#\n#####"))
-    found = graded(level, '#### ["R"]', "player.py", "Planner")
+    """A row of four walls looks like the mark before an action."""
+    for level, moves in ((PlanPathLevel(level="@..G\n####"), '["R", "R", "R"]'), (SokobanLevel(level=BOX), '["R"]')):
+        found = graded(problem_of(level), f"#### {moves}", "player.py", "Planner")
+        assert (found["verdict"], found["actions"]) == ("correct", 1)
+        assert found["answer"] == found["message"]
+        assert "####" in found["answer"]
+
+
+def test_agents_may_be_shown_positions_alone_and_what_is_played_after_the_end_is_no_action() -> None:
+    Path("player.py").write_text(
+        PLAYER.replace("{question} {seen.text}", "{seen.text}") + 'environment.act("A", "x")\n'
+    )
+    found = graded(GAME, WHOLE, "player.py", "Planner")
     assert (found["verdict"], found["actions"]) == ("correct", 1)
-    assert found["answer"] == found["message"]
-    assert "#####" in found["answer"]
+    assert not [note for note in found["notes"] if "as given" in note]
+
+
+def test_an_id_is_named_as_a_shell_reads_it() -> None:
+    Path("odd.jsonl").write_text(HALF.model_copy(update={"id": "one half"}).model_dump_json() + "\n")
+    found = invoke("run", "alone.py", "--task", "problems:odd.jsonl", "--id", "one", "-e", said("x"))
+    assert f"{SUCH} 'one half'" in found.stderr
 
 
 def test_an_answer_that_no_agent_gave_is_not_correct() -> None:
